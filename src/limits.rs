@@ -27,6 +27,8 @@ mod node;
 mod node_jobs;
 mod pod;
 mod probe;
+#[cfg(feature = "controller")]
+mod router;
 #[cfg(feature = "runtime")]
 mod runtime;
 #[cfg(feature = "servicebus")]
@@ -71,6 +73,8 @@ pub use node::*;
 pub use node_jobs::*;
 pub use pod::*;
 pub use probe::*;
+#[cfg(feature = "controller")]
+pub use router::*;
 #[cfg(feature = "runtime")]
 pub use runtime::*;
 #[cfg(feature = "servicebus")]

@@ -57,6 +57,7 @@ impl Controller {
         let silent_at = now.boot.plus_ms(self.config.keepalive_ms);
         self.cache.link_up(id, Box::new(Link::new(session, silent_at, owner)));
         self.dynamic_connected(id);
+        self.tell_rules_to(id);
     }
 
     /// Why a session is refused: an HTTP status, and a text for the user.
@@ -113,6 +114,7 @@ impl Controller {
     }
 
     pub(super) fn unlink(&mut self, id: NodeId) {
+        self.end_requests_of(self.now, id);
         let node = self.cache.at(id);
         node.link = None;
         if let Some(at) = node.timer.take() {

@@ -63,6 +63,10 @@ pub(super) struct ApplicationCall(pub(super) u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct JobCall(pub(super) u64);
 
+/// Identifies a write of a rule's status. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct RuleCall(pub(super) u64);
+
 /// The parts of the controller that make calls of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OwnPart {
@@ -79,6 +83,8 @@ pub(super) enum OwnPart {
     NodeJob(JobCall),
     /// A request of a node's `MetaServer`.
     Application(ApplicationCall),
+    /// The status of a rule.
+    Rule(RuleCall),
 }
 
 impl Calls {

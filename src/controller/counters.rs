@@ -51,10 +51,24 @@ pub struct Counters {
     pub dynamic_listeners: usize,
     /// Events of these watches that were sent to nodes.
     pub dynamic_events: u64,
+    /// Rules for custom messages.
+    pub rules: usize,
+    /// Requests of clients that wait for nodes, and uploads of nodes that wait for REST endpoints.
+    pub router_waiting: usize,
+    /// Requests of clients for nodes.
+    pub router_requests: u64,
+    /// Those of them that were refused or not answered, or whose answer was an error.
+    pub router_requests_failed: u64,
+    /// Messages of nodes for REST endpoints.
+    pub router_uploads: u64,
+    /// Those of them that were dropped, or not accepted by a REST endpoint.
+    pub router_uploads_failed: u64,
+    /// Statuses of rules that were written.
+    pub router_writes: u64,
     /// Refused messages: malformed, too large, or about objects that the node may not access.
     pub messages_refused: u64,
-    /// Messages to modules that do not exist here: routers, or the cloud side of `MetaServer`
-    /// where it is off.
+    /// Messages to modules that do not exist here, the cloud side of `MetaServer` where it is off, and
+    /// messages for the router without a rule.
     pub messages_unserved: u64,
     /// Signed certificates.
     pub certificates: u64,

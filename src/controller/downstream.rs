@@ -33,6 +33,10 @@ impl Cache {
     pub(super) fn serve(&mut self, id: NodeId, context: &mut NodeContext<'_>) {
         let Some(mut link) = self.at(id).link.take() else { return };
         self.tell_members(id, &mut link, context);
+        while let Some((rule, is_on)) = link.next_rule() {
+            let message = outbound::rule(context.rng, context.now, &rule, is_on);
+            link.send_now(message, context.counters, context.out);
+        }
         link.flush(context.now, context.counters, context.out);
         while let Some(message) = link.next_confirmation() {
             let confirmation = outbound::confirmation(context.rng, context.now, message);

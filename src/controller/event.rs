@@ -15,6 +15,7 @@ use crate::model::edge_message::EdgeMessage;
 use crate::model::error::{self, Error};
 use crate::model::link::Session;
 use crate::model::meta::{DiskError, Revision};
+use crate::model::router::{RouterAction, RouterEvent};
 use crate::model::sync::{Change, Record};
 
 /// An event from outside: the only input.
@@ -55,6 +56,8 @@ pub enum Event {
     Called(CallId, CallResult),
     /// An event of a list or a watch; one that we ended has no further events.
     Watched(WatchId, WatchFact),
+    /// An event of the router for custom messages.
+    Router(Box<RouterEvent>),
     /// SIGTERM: end the sessions and exit.
     Stop,
 }
@@ -214,6 +217,8 @@ pub enum Action {
     },
     /// Store this about a node's certificates, durably, before any later action.
     KeepIdentity(Identity),
+    /// An action of the router for custom messages.
+    Router(Box<RouterAction>),
     /// Write this line to the log.
     Log(Severity, String),
     /// Exit the process with success.

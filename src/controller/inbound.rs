@@ -14,7 +14,7 @@ use crate::model::edge_message::{EdgeContent, EdgeMessage};
 /// Sources that only the cloud's own modules use.
 const CLOUD_SOURCES: [&str; 5] =
     ["cloudhub", "cloudStream", "devicecontroller", "edgecontroller", "synccontroller"];
-/// The modules of routers, which do not exist here, and MetaServer.
+/// Modules that do not exist here, or whose messages have another form.
 const UNSUPPORTED: [&str; 3] = ["metaserver", "eventbus", "servicebus"];
 
 impl Controller {
@@ -48,6 +48,15 @@ impl Controller {
                 self.event_acknowledged(now, id, parent);
             }
             "error" => self.node_error(id, &message),
+            _ if matches!(
+                message.content,
+                EdgeContent::Published(_)
+                    | EdgeContent::ServiceAnswer(_)
+                    | EdgeContent::ServiceRequest(_)
+            ) =>
+            {
+                self.routed_message(now, id, session, message);
+            }
             _ if &*route.group == "hub" => match message.content {
                 EdgeContent::NodeJob(report) => self.job_report(now, id, *report),
                 EdgeContent::Invalid(why) => self.count_offence(id, &why.to_string()),
@@ -66,6 +75,21 @@ impl Controller {
                 self.unsupported_message(now, id, session, message);
             }
             _ => self.handle_request(now, id, session, message),
+        }
+    }
+
+    /// A message for the router.
+    fn routed_message(&mut self, now: Now, id: NodeId, session: Session, message: EdgeMessage) {
+        let EdgeMessage { header, route, content, .. } = message;
+        match content {
+            EdgeContent::Published(text) => self.published(now, id, &route.resource, &text),
+            EdgeContent::ServiceAnswer(answer) => {
+                self.service_answer(now, session, &header.parent_id, *answer);
+            }
+            EdgeContent::ServiceRequest(body) => {
+                self.service_request(now, id, header.id, &route.resource, body);
+            }
+            _ => {}
         }
     }
 

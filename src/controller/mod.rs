@@ -19,6 +19,7 @@
 //! - `devices`: which devices a node has, and what it reports of them.
 //! - `node_jobs`: which nodes are asked to pull images or to be upgraded, and what they report.
 //! - `dynamic`: requests and watches of programs on nodes, through a node's `MetaServer`.
+//! - `router`: HTTP calls and MQTT messages between applications in the cloud and on nodes.
 //! - `ack_log`: what each node has acknowledged. `admission`: which node may connect and gets a
 //!   certificate, by its credentials (`join`) and by what is known of its name (`identity`).
 //! - `streams`: the tunnels of nodes for logs and commands, and which of them a request takes.
@@ -73,6 +74,7 @@ mod outbound;
 mod records;
 mod requests;
 mod restrict;
+mod router;
 mod serve;
 mod session;
 mod stream_client;
@@ -105,6 +107,7 @@ pub use leader_election::Candidate;
 use leader_election::LeaderElection;
 pub use node_jobs::JobOfNode;
 use node_jobs::NodeJobs;
+use router::Router;
 pub use stream_client::may_request;
 use streams::Streams;
 use time::{Instant, Now, Rng};
@@ -170,6 +173,7 @@ pub struct Controller {
     statuses: Statuses,
     jobs: NodeJobs,
     dynamic: Dynamic,
+    router: Router,
     /// The session reconciled last, and when the next are.
     reconciled: Option<Session>,
     reconcile_at: Instant,
@@ -208,6 +212,7 @@ impl Controller {
             statuses: Statuses::default(),
             jobs: NodeJobs::default(),
             dynamic: Dynamic::default(),
+            router: Router::default(),
             reconciled: None,
             reconcile_at: now.boot,
             served: NodeId(0),
@@ -278,6 +283,7 @@ impl Controller {
                 }
             }
             Event::Watched(watch, fact) => self.watched(now, watch, fact),
+            Event::Router(event) => self.router_event(now, *event),
             Event::Stop => {
                 self.stopping = true;
                 self.leader_election.stop(now.boot);
@@ -295,6 +301,7 @@ impl Controller {
             self.write_device_statuses(now);
             self.run_node_jobs(now);
             self.run_dynamic(now);
+            self.run_router(now);
             self.serve(now);
         }
         self.run_leader_election(now);
@@ -340,6 +347,8 @@ impl Controller {
             jobs_open: self.open_jobs(),
             dynamic_resources: dynamic.resources,
             dynamic_listeners: dynamic.listeners,
+            rules: self.router.len(),
+            router_waiting: self.router.waiting(),
             ..self.counters.clone()
         }
     }

@@ -4,9 +4,10 @@
 use std::borrow::Cow;
 use std::ops::Deref;
 
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
 pub(super) struct Nullable<T>(pub(super) T);
 
 impl<'de, T: Default + Deserialize<'de>> Deserialize<'de> for Nullable<T> {

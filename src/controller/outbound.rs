@@ -5,6 +5,7 @@ use super::time::{Now, Rng};
 use crate::model::api::Kind;
 use crate::model::cloud_message::{CloudMessage, Content};
 use crate::model::node_job::{Generation, JobKey, JobKind};
+use crate::model::router::NodeRule;
 
 /// The origin of a node's request, to which the answer refers.
 #[derive(Clone, Debug)]
@@ -86,6 +87,35 @@ pub(super) fn job(rng: &mut Rng, now: Now, key: &JobKey, content: Content) -> Bo
     let mut message = response(rng, now, &origin, 0, content);
     (message.source, message.group, message.operation) = (TASKS, TASKS, operation);
     message
+}
+
+/// A message of the router in the name of one of its two modules, with this operation: to an
+/// application, a service or a topic of a node (spec `servicebus-router-tasks`, sections 5 to 8).
+/// `parent`: the message that it answers; empty: none. Nobody acknowledges it.
+pub(super) fn routed(
+    rng: &mut Rng,
+    now: Now,
+    (source, operation): (&'static str, &'static str),
+    resource: &str,
+    parent: &str,
+    content: Content,
+) -> Box<CloudMessage> {
+    let origin = Origin { id: parent.into(), resource: resource.into() };
+    let mut message = response(rng, now, &origin, 0, content);
+    (message.source, message.group, message.operation) = (source, "user", operation);
+    message
+}
+
+/// Tells a node that there is a rule, or that it is gone (sections 7 and 8 there).
+pub(super) fn rule(rng: &mut Rng, now: Now, rule: &NodeRule, is_on: bool) -> Box<CloudMessage> {
+    let (of, resource) = match (rule, is_on) {
+        (NodeRule::Topic(filter), true) => (("router_eventbus", "subscribe"), filter),
+        (NodeRule::Topic(filter), false) => (("router_eventbus", "unsubscribe"), filter),
+        (NodeRule::Url(url), true) => (("router_servicebus", "start"), url),
+        // As it was sent with `start`: EdgeCore compares both.
+        (NodeRule::Url(url), false) => (("router_servicebus", "stop"), url),
+    };
+    routed(rng, now, of, resource, "", Content::Nothing)
 }
 
 /// The sender of objects of this kind. EdgeCore tells mappers only of what `devicecontroller`

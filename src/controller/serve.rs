@@ -113,6 +113,7 @@ impl Controller {
             }
             OwnPart::NodeJob(id) => self.node_job_answered(now, id, result),
             OwnPart::Application(id) => self.application_called(now, id, result),
+            OwnPart::Rule(id) => self.rule_answered(now, id, &result),
         }
     }
 
@@ -189,6 +190,7 @@ impl Controller {
             self.statuses.wake_at().filter(|_| is_ready),
             self.jobs.wake_at().filter(|_| is_ready),
             self.dynamic_wake_at(now),
+            self.router.wake_at().filter(|_| is_ready),
         ];
         all.into_iter().flatten().min().map(|at| at.max(now.plus_ms(1)))
     }

@@ -22,9 +22,10 @@ use super::{Counters, Session};
 use crate::limits::{
     ACK_MS, ACK_TRIES, DEVICE_CONFIRMATIONS_MAX, EDGE_ANSWERS_BYTES_MAX, EDGE_ANSWERS_MAX,
     EDGE_CALLS_MAX, EDGE_REPLACED_MAX, EDGE_REPLACED_MS, EDGE_UNSENT_BYTES_MAX,
-    REFUSED_RETRY_MAX_MS, REFUSED_RETRY_MIN_MS,
+    REFUSED_RETRY_MAX_MS, REFUSED_RETRY_MIN_MS, ROUTER_MESSAGE_BYTES_MAX, ROUTER_NODE_MESSAGES_MAX,
 };
 use crate::model::cloud_message::{CloudMessage, Content};
+use crate::model::router::NodeRule;
 
 /// An open session.
 pub(super) struct Link {
@@ -36,6 +37,11 @@ pub(super) struct Link {
     /// Messages without an acknowledgement.
     unacknowledged: VecDeque<Box<CloudMessage>>,
     unacknowledged_bytes: usize,
+    /// Messages of the router.
+    routed: VecDeque<Box<CloudMessage>>,
+    routed_bytes: usize,
+    /// Rules that the node has to be told of, and whether they are in force.
+    pub(super) rules: BTreeMap<NodeRule, bool>,
     /// Answers that the node acknowledges.
     pub(super) answers: VecDeque<RequestedObject>,
     /// Objects to be checked.
@@ -189,6 +195,9 @@ impl Link {
             unsent: 0,
             unacknowledged: VecDeque::new(),
             unacknowledged_bytes: 0,
+            routed: VecDeque::new(),
+            routed_bytes: 0,
+            rules: BTreeMap::new(),
             answers: VecDeque::new(),
             dirty: BTreeSet::new(),
             last: None,
@@ -224,7 +233,8 @@ impl Link {
         let in_flight = usize::from(self.in_flight.is_some());
         // A postponed object that is due again is in `dirty`, or needs nothing any more.
         let postponed = self.postponed.values().filter(|it| it.due_at.is_some()).count();
-        self.dirty.len() + postponed + self.answers.len() + self.unacknowledged.len() + in_flight
+        let messages = self.unacknowledged.len() + self.routed.len() + in_flight;
+        self.dirty.len() + postponed + self.answers.len() + messages
     }
 
     /// Answers a registration when all that the node may have lost is recorded. If the node
@@ -261,6 +271,23 @@ impl Link {
         self.unacknowledged.push_back(message);
         self.unacknowledged.len() <= EDGE_ANSWERS_MAX
             && self.unacknowledged_bytes <= EDGE_ANSWERS_BYTES_MAX
+    }
+
+    /// Sends a message of the router when there is room. Returns `false` if too much waits.
+    pub(super) fn offer(&mut self, message: Box<CloudMessage>) -> bool {
+        let bytes = self.routed_bytes + message.bytes();
+        let fits =
+            self.routed.len() < ROUTER_NODE_MESSAGES_MAX && bytes <= ROUTER_MESSAGE_BYTES_MAX;
+        if fits {
+            self.routed_bytes = bytes;
+            self.routed.push_back(message);
+        }
+        fits
+    }
+
+    /// The next rule that the node is told of, if there is room.
+    pub(super) fn next_rule(&mut self) -> Option<(NodeRule, bool)> {
+        if self.has_room() { self.rules.pop_first() } else { None }
     }
 
     /// A message about devices is done: the node is told when there is room. If there are too many
@@ -313,6 +340,12 @@ impl Link {
             && let Some(message) = self.unacknowledged.pop_front()
         {
             self.unacknowledged_bytes -= message.bytes();
+            self.send(message, counters, out);
+        }
+        while self.has_room()
+            && let Some(message) = self.routed.pop_front()
+        {
+            self.routed_bytes -= message.bytes();
             self.send(message, counters, out);
         }
         self.unacknowledged.is_empty()
@@ -478,6 +511,26 @@ mod tests {
         assert!(link.queue(message(EDGE_ANSWERS_BYTES_MAX - message(0).bytes())));
         assert!(link.queue(message(0)));
         assert!(!link.queue(message(0)));
+    }
+
+    #[test]
+    fn messages_of_the_router_have_a_limit_and_wait_for_room() {
+        let mut link = link();
+        assert!(link.offer(message(ROUTER_MESSAGE_BYTES_MAX)));
+        assert!(!link.offer(message(0)), "its bytes");
+        link.drained(EDGE_UNSENT_BYTES_MAX);
+        assert_eq!(flush(&mut link, at(1)), 0);
+        link.drained(0);
+        assert_eq!(flush(&mut link, at(1)), 1);
+        link.drained(EDGE_UNSENT_BYTES_MAX);
+        for at in 0..ROUTER_NODE_MESSAGES_MAX {
+            assert!(link.offer(message(0)), "{at}");
+        }
+        assert!(!link.offer(message(0)) && link.offences == 0, "and the session goes on");
+        link.rules.insert(NodeRule::Url("u".into()), true);
+        assert_eq!(link.next_rule(), None, "there is no room");
+        link.drained(0);
+        assert!(link.next_rule().is_some());
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Counts messages to modules that do not exist here, routers, and passes the requests of
-//! MetaServer on (wire spec section 5.12).
+//! Counts messages to modules that do not exist here, and passes the requests of MetaServer on (wire
+//! spec section 5.12).
 //!
 //! One request of MetaServer is always served: a node may list its own pods. So a node that lost
 //! its store learns which of its running pods are still wanted.
@@ -41,7 +41,9 @@ impl Controller {
                 let origin = of(&message.route.resource);
                 self.sync_watches(now, id, session, &origin, sync);
             }
-            EdgeContent::Invalid(why) if &*message.route.source == "metaserver" => {
+            EdgeContent::Invalid(why)
+                if matches!(&*message.route.source, "metaserver" | "servicebus") =>
+            {
                 self.counters.messages_unserved += 1;
                 self.count_offence(id, &why.to_string());
             }

@@ -48,6 +48,7 @@ impl Controller {
                         self.cache.sweep_records(kind, round, at);
                     }
                     _ if kind.is_node_job() => self.jobs_listed(kind, round, at),
+                    _ if kind.is_of_rules() => self.rules_listed(now, kind, round, at),
                     _ => self.cache.sweep(now.boot, kind, round, at),
                 }
                 self.watches.listed(now.boot, kind, version);
@@ -100,6 +101,10 @@ impl Controller {
                     self.job_deleted(&read.key);
                     return self.watches.received(kind, &read.object.version.to_string());
                 }
+                if kind.is_of_rules() {
+                    self.rule_deleted(now, &read.key);
+                    return self.watches.received(kind, &read.object.version.to_string());
+                }
                 let known = self.cache.object(&read.key);
                 if known.is_none_or(|known| known.version <= read.object.version) {
                     let node = read.object.binding().map(|binding| binding.node);
@@ -111,6 +116,9 @@ impl Controller {
                 if let Some(sketch) = self.not_read(kind, raw, &why) {
                     if kind.is_node_job() {
                         self.job_deleted(&sketch.key);
+                    }
+                    if kind.is_of_rules() {
+                        self.rule_deleted(now, &sketch.key);
                     }
                     let node = sketch.node.as_deref();
                     self.cache.deleted(now.boot, &sketch.key, node);
@@ -152,12 +160,17 @@ impl Controller {
                 {
                     return self.stays_unread(kind, raw, &why);
                 }
+                if kind.is_of_rules()
+                    && let Err(why) = self.rule_read(now, &read.object, &read.key)
+                {
+                    return self.stays_unread(kind, raw, &why);
+                }
                 self.unread.remove(&read.key);
                 if self.denies(&read.key) {
                     self.identities.denied_round = self.watches.round(kind);
                     self.deny(raw);
                 }
-                if !kind.is_node_job() {
+                if !kind.is_node_job() && !kind.is_of_rules() {
                     self.cache.put(now.boot, read, From::Watch);
                 }
                 Some(version)
@@ -172,6 +185,7 @@ impl Controller {
         let round = self.watches.round(kind);
         self.cache.seen_unread(&sketch.key, round);
         self.job_unread(&sketch.key, round);
+        self.rule_unread(&sketch.key, round);
         sketch.version
     }
 

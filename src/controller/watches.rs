@@ -11,7 +11,7 @@
 //! ObjectSyncs are listed first; ConfigMaps and Secrets after nodes and pods, which show which of
 //! them a node wants. Devices, and then their models, are listed when all others are known: nobody
 //! waits for them, because an API server may not have these kinds, or may not show them to us. The
-//! same holds for jobs, which wait for no device.
+//! same holds for jobs and rules, which wait for no device.
 
 use std::collections::BTreeMap;
 
@@ -71,14 +71,19 @@ const DEVICES: [Kind; 2] = [Kind::Device, Kind::DeviceModel];
 
 /// Whether nobody waits for a kind.
 fn is_optional(kind: Kind) -> bool {
-    DEVICES.contains(&kind) || kind.is_node_job()
+    DEVICES.contains(&kind) || waits_for_no_device(kind)
+}
+
+/// The kinds for which nobody waits, and that wait for no other of them.
+fn waits_for_no_device(kind: Kind) -> bool {
+    kind.is_node_job() || kind.is_of_rules()
 }
 
 /// When a kind is listed: with the others of its stage, after those of earlier ones.
 fn stage(kind: Kind) -> usize {
     match DEVICES.iter().position(|it| *it == kind) {
         Some(at) => 3 + at,
-        None if kind.is_node_job() => 3,
+        None if waits_for_no_device(kind) => 3,
         None if RECORDS.contains(&kind) => 0,
         None if FIRST.contains(&kind) => 1,
         None => 2,
@@ -106,8 +111,8 @@ impl Watches {
             since: Instant(0),
             is_trouble_logged: false,
         };
-        let kinds =
-            FIRST.iter().chain(&SECOND).chain(&DEVICES).chain(&Kind::NODE_JOBS).chain(records);
+        let own = FIRST.iter().chain(&SECOND).chain(&DEVICES);
+        let kinds = own.chain(&Kind::NODE_JOBS).chain(&Kind::RULES).chain(records);
         let kinds = kinds.map(|kind| (*kind, watch())).collect();
         Self { kinds, ids: BTreeMap::new(), last: 0 }
     }
@@ -222,7 +227,8 @@ impl Watches {
     /// Begins the lists and watches that are due. Returns how many lists were begun.
     pub(super) fn step(&mut self, now: Instant, out: &mut Out) -> u64 {
         let mut lists = 0;
-        let is_late = |(kind, watch): &(&Kind, &Watch)| !watch.is_synced && !kind.is_node_job();
+        let is_late =
+            |(kind, watch): &(&Kind, &Watch)| !watch.is_synced && !waits_for_no_device(**kind);
         let late = self.kinds.iter().filter(is_late);
         let turn = late.map(|(kind, _)| stage(*kind)).min().unwrap_or(usize::MAX);
         for (kind, watch) in &mut self.kinds {

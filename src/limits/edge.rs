@@ -49,8 +49,9 @@ pub const EDGE_CLOSE_MS: u64 = 1_000;
 pub const EDGE_STALL_MS: u64 = 30_000;
 /// Bytes of a request's body: a certificate request has some hundred; KubeEdge accepts 1 MiB.
 pub const EDGE_REQUEST_BYTES_MAX: usize = 64 << 10;
-/// Bytes that wait for one node: the largest message twice. The core stops sending long before.
-pub const EDGE_OUTPUT_BYTES_MAX: usize = 8 << 20;
+/// Bytes that wait for one node: the largest message of the router, and one of the others. The core
+/// stops sending long before.
+pub const EDGE_OUTPUT_BYTES_MAX: usize = 24 << 20;
 
 // Objects without a cluster.
 

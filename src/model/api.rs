@@ -31,10 +31,12 @@ pub enum Kind {
     ImagePrePullJob,
     NodeUpgradeJob,
     ConfigUpdateJob,
+    RuleEndpoint,
+    Rule,
 }
 
 impl Kind {
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::Node,
         Self::ConfigMap,
         Self::Secret,
@@ -53,11 +55,21 @@ impl Kind {
         Self::ImagePrePullJob,
         Self::NodeUpgradeJob,
         Self::ConfigUpdateJob,
+        Self::RuleEndpoint,
+        Self::Rule,
     ];
 
     /// The kinds of jobs for nodes.
     pub const NODE_JOBS: [Self; 3] =
         [Self::ImagePrePullJob, Self::NodeUpgradeJob, Self::ConfigUpdateJob];
+
+    /// The kinds of rules for custom messages.
+    pub const RULES: [Self; 2] = [Self::RuleEndpoint, Self::Rule];
+
+    /// Whether its objects are rules for custom messages, or their endpoints.
+    pub fn is_of_rules(self) -> bool {
+        Self::RULES.contains(&self)
+    }
 
     /// Whether its objects are jobs for nodes.
     pub fn is_node_job(self) -> bool {
@@ -85,6 +97,8 @@ impl Kind {
             Self::ImagePrePullJob => "ImagePrePullJob",
             Self::NodeUpgradeJob => "NodeUpgradeJob",
             Self::ConfigUpdateJob => "ConfigUpdateJob",
+            Self::RuleEndpoint => "RuleEndpoint",
+            Self::Rule => "Rule",
         }
     }
 
@@ -98,6 +112,7 @@ impl Kind {
             Self::ImagePrePullJob | Self::NodeUpgradeJob | Self::ConfigUpdateJob => {
                 "operations.kubeedge.io/v1alpha2"
             }
+            Self::RuleEndpoint | Self::Rule => "rules.kubeedge.io/v1",
             Self::Node
             | Self::ConfigMap
             | Self::Secret
@@ -130,6 +145,8 @@ impl Kind {
             Self::ImagePrePullJob => "imageprepulljobs",
             Self::NodeUpgradeJob => "nodeupgradejobs",
             Self::ConfigUpdateJob => "configupdatejobs",
+            Self::RuleEndpoint => "ruleendpoints",
+            Self::Rule => "rules",
         }
     }
 
@@ -153,7 +170,9 @@ impl Kind {
             | Self::PersistentVolumeClaim
             | Self::Event
             | Self::DeviceStatus
-            | Self::ObjectSync => true,
+            | Self::ObjectSync
+            | Self::RuleEndpoint
+            | Self::Rule => true,
         }
     }
 
@@ -178,7 +197,9 @@ impl Kind {
             | Self::ClusterObjectSync
             | Self::ImagePrePullJob
             | Self::NodeUpgradeJob
-            | Self::ConfigUpdateJob => None,
+            | Self::ConfigUpdateJob
+            | Self::RuleEndpoint
+            | Self::Rule => None,
         }
     }
 }

@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 
 use super::api::Kind;
 use super::node_job::{JobAction, JobKey, JobSpec};
+use super::service_bus::ServiceCall;
 
 /// One message to a node.
 #[derive(Clone, Debug)]
@@ -69,6 +70,12 @@ pub enum Content {
     Applied(Box<str>, Result<Box<str>, Failure>),
     /// The watches of MetaServer that are not held: id, request and failure of each.
     WatchesRejected(Vec<(Box<str>, Box<str>, Failure)>),
+    /// `null`
+    Nothing,
+    /// A text of an application.
+    Text(Box<str>),
+    /// The call to a service of the node; port and path are in the message's resource.
+    Call(Box<ServiceCall>),
 }
 
 /// A device in a message about which devices a node has.
@@ -163,7 +170,37 @@ impl Content {
                 added.iter().chain(removed).map(DeviceMember::bytes).sum()
             }
             Self::MembershipDetail(all) => all.iter().map(DeviceMember::bytes).sum(),
-            Self::Done => 0,
+            Self::Done | Self::Nothing => 0,
+            Self::Text(text) => json_bytes(text),
+            Self::Call(call) => {
+                let headers = call.headers.iter();
+                let headers = headers.map(|(name, value)| 8 + name.len() + json_bytes(value));
+                // Base64.
+                OWN_BYTES + headers.sum::<usize>() + call.body.len().div_ceil(3) * 4
+            }
+        }
+    }
+}
+
+/// The length of a text as JSON.
+fn json_bytes(text: &str) -> usize {
+    let byte = |byte: u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
+        ..0x20 => 6,
+        _ => 1,
+    };
+    2 + text.bytes().map(byte).sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_length_of_a_text_is_that_of_its_json() {
+        for text in ["", "plain", "\"\\\n\r\t\u{8}\u{c}", "\0\u{1}\u{1f}\u{7f}", "ä€😀"] {
+            let json = serde_json::to_string(text).expect("plain data");
+            assert_eq!(json_bytes(text), json.len(), "{json}");
         }
     }
 }

@@ -15,6 +15,7 @@ use super::error::Peer;
 use super::message::{Header, Route};
 use super::node_job::JobReport;
 use super::selector::{FieldSelector, LabelSelector};
+use super::service_bus::ServiceAnswer;
 
 /// One message of a node.
 #[derive(Clone, Debug)]
@@ -56,6 +57,13 @@ pub enum EdgeContent {
     Device(Box<DeviceUpstream>, i64),
     /// A report about a job.
     NodeJob(Box<JobReport>),
+    /// What was published on a topic, which is the message's resource.
+    Published(Box<str>),
+    /// The answer of a service of the node to the call in the message before.
+    ServiceAnswer(Box<ServiceAnswer>),
+    /// The request of an application of the node, for the URL that is the message's resource: its
+    /// whole body, base64.
+    ServiceRequest(Box<str>),
 }
 
 /// The whole status of a pod.

@@ -59,6 +59,8 @@ pub mod raw;
 pub mod recorded_event;
 #[cfg(feature = "cloud")]
 pub mod remote_pod;
+#[cfg(feature = "controller")]
+pub mod router;
 #[cfg(any(feature = "devices", feature = "servicebus"))]
 pub mod rule_row;
 #[cfg(feature = "runtime")]
@@ -67,7 +69,7 @@ pub mod runtime;
 pub mod selector;
 #[cfg(feature = "services")]
 pub mod service;
-#[cfg(feature = "servicebus")]
+#[cfg(any(feature = "controller", feature = "servicebus"))]
 pub mod service_bus;
 pub mod settings;
 pub mod status;
@@ -79,6 +81,8 @@ pub mod stream;
 pub mod sync;
 pub mod time;
 pub mod token;
+#[cfg(any(feature = "controller", feature = "devices"))]
+pub mod topic;
 pub mod tree;
 mod untyped;
 #[cfg(feature = "cloud")]

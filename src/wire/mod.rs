@@ -47,6 +47,8 @@ mod protobuf;
 pub mod resolv;
 #[cfg(feature = "controller")]
 pub mod rest;
+#[cfg(feature = "controller")]
+pub mod router;
 pub mod rpc;
 #[cfg(feature = "services")]
 pub mod rtnetlink;

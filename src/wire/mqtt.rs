@@ -34,7 +34,6 @@ mod inbox;
 mod outbound;
 pub mod packet;
 pub mod rules;
-pub mod topic;
 
 use std::fmt;
 use std::sync::Arc;
@@ -42,6 +41,7 @@ use std::sync::Arc;
 use crate::limits::{
     MQTT_PACKET_BYTES_MAX, MQTT_SUBSCRIPTIONS_MAX, MQTT_TOPIC_BYTES_MAX, MQTT_TOPIC_LEVELS_MAX,
 };
+pub use crate::model::topic;
 pub use inbound::MessageId;
 pub use packet::{PacketId, QoS, Violation};
 

@@ -10,6 +10,8 @@ use crate::limits::{SERVICE_BUS_HEADERS_MAX, SERVICE_BUS_TARGET_BYTES_MAX};
 use crate::model::base64;
 use crate::model::message::Route;
 use crate::model::service_bus::{BusDownstream, EntryAnswer, ServiceAnswer, ServiceCall};
+use crate::wire::http1::call::is_header_name;
+pub use crate::wire::http1::call::is_hop_by_hop;
 use crate::wire::http1::response::Fields;
 
 /// A header as Go has it: a name with all its values.
@@ -121,7 +123,7 @@ fn call(resource: &str, text: &str) -> Result<ServiceCall, String> {
 fn headers(all: Headers) -> Result<Fields, String> {
     let mut headers = Fields::new();
     for (name, values) in all {
-        if !name.bytes().all(is_name) || name.is_empty() {
+        if !is_header_name(&name) {
             return Err(format!("error to parse http request: got header {}", shown(&name)));
         }
         if is_hop_by_hop(&name) {
@@ -144,31 +146,6 @@ fn headers(all: Headers) -> Result<Fields, String> {
         ));
     }
     Ok(headers)
-}
-
-/// `tchar` of RFC 9110.
-fn is_name(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
-}
-
-/// Headers of one connection (RFC 9110, section 7.6.1), and those that edged sets itself.
-pub fn is_hop_by_hop(name: &str) -> bool {
-    [
-        "connection",
-        "content-length",
-        "expect",
-        "host",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    ]
-    .iter()
-    .any(|known| name.eq_ignore_ascii_case(known))
 }
 
 /// The first characters of a text, quoted.

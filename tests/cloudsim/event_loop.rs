@@ -87,6 +87,7 @@ impl World {
                 self.at(ms, Due::Begin(at));
             }
             Action::Answer(..) | Action::Sign { .. } => panic!("no node requests certificates"),
+            Action::Router(action) => panic!("there are no rules, but {action:?}"),
             Action::AcceptTunnel(..) | Action::RefuseTunnel(..) | Action::CloseTunnel(..) => (),
         }
     }

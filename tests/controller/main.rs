@@ -18,6 +18,7 @@ mod pushes;
 mod questions;
 mod records;
 mod refusals;
+mod router;
 mod scale;
 mod sessions;
 mod tunnels;

@@ -15,6 +15,7 @@ use edged::model::application::Gvr;
 use edged::model::link::Session;
 use edged::model::message::Message;
 use edged::model::meta::{DiskError, Revision};
+use edged::model::router::{NodeRuleRow, RouterAction, RouterEvent};
 use edged::model::sync::{Change, Record};
 use edged::wire::kubeedge;
 
@@ -73,6 +74,10 @@ pub struct World {
     pub logs: Vec<String>,
     /// Stored data of nodes' certificates.
     pub identities: Vec<Identity>,
+    /// What the router requested, but rows.
+    pub routed: Vec<RouterAction>,
+    /// Stored data of what nodes were told of rules.
+    pub rule_rows: BTreeSet<NodeRuleRow>,
     pub lists: usize,
     pub exited: bool,
     /// Bytes in the event loop for nodes that accept nothing.
@@ -154,6 +159,8 @@ impl World {
             signs: Vec::new(),
             logs: Vec::new(),
             identities: Vec::new(),
+            routed: Vec::new(),
+            rule_rows: BTreeSet::new(),
             lists: 0,
             exited: false,
             unsent_bytes: 0,
@@ -181,6 +188,8 @@ impl World {
         self.controller = Controller::boot(config, self.now, seed);
         let rows = self.rows.values().cloned().collect();
         self.send_event(Event::Loaded(rows));
+        let rows = self.rule_rows.iter().cloned().collect();
+        self.send_event(Event::Router(Box::new(RouterEvent::Loaded(rows))));
     }
 
     /// The controller dies, with everything that it had not requested yet, and is started again.
@@ -298,6 +307,11 @@ impl World {
             }
             Action::Save { revision, changes } => self.later(Fact::Save(revision, changes)),
             Action::KeepIdentity(identity) => self.identities.push(identity),
+            Action::Router(action) => match *action {
+                RouterAction::Keep(row, true) => drop(self.rule_rows.insert(row)),
+                RouterAction::Keep(row, false) => drop(self.rule_rows.remove(&row)),
+                other => self.routed.push(other),
+            },
             Action::Log(_, line) => self.logs.push(line),
             Action::Exit => self.exited = true,
         }

@@ -31,6 +31,8 @@ mod controller_jobs;
 mod controller_kills;
 #[cfg(all(feature = "controller", feature = "metaserver"))]
 mod controller_metaserver;
+#[cfg(all(feature = "controller", feature = "servicebus"))]
+mod controller_router;
 mod crashes;
 #[cfg(feature = "controller")]
 mod demo;
@@ -217,6 +219,8 @@ fn all() -> Vec<Test> {
         node_upgrade::TESTS,
         #[cfg(all(feature = "controller", feature = "node-jobs"))]
         controller_jobs::TESTS,
+        #[cfg(all(feature = "controller", feature = "servicebus"))]
+        controller_router::TESTS,
         #[cfg(feature = "controller")]
         controller_kills::TESTS,
         #[cfg(feature = "controller")]

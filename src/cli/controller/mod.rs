@@ -175,6 +175,11 @@ const RUN: &str = "  --manifests DIR        folder of manifests    [/etc/edgecon
                              [of CloudCore's Secret, or of our CA]
   --stream-client-ca FILE    the CA of clients there    [as the cluster says]
   --stream-clients verified|any   any: whoever connects, as CloudCore   [verified]
+  --listen-router ADDR:PORT  where clients call services and topics of nodes, or off   [off]
+  --router-token FILE        with the token of these clients: needed for it
+  --router-cert FILE, --router-key FILE   the certificate there, PEM       [of our CA]
+  --router-tls on|off        off: plain HTTP, on loopback only             [on]
+  --rest-ca FILE             the CAs of rules' https URLs                  [the system's]
   --advertise NAME,…     names and addresses under which nodes dial        [the host name]
   --api ADDR:PORT        /healthz, /metrics and a page on loopback, or off [127.0.0.1:10020]
   --certificate-days N   of the life of a node's certificate               [365]

@@ -309,6 +309,7 @@ fn has_status(kind: Kind) -> bool {
             | Kind::ImagePrePullJob
             | Kind::NodeUpgradeJob
             | Kind::ConfigUpdateJob
+            | Kind::Rule
     )
 }
 

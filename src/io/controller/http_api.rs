@@ -86,8 +86,9 @@ impl HttpContext<'_> {
         list_of(kind, version, &items)
     }
 
-    /// In a cluster: the jobs for nodes, the devices that nodes have, and their statuses as far as
-    /// they are known here: those that were reported since the start. `None`: the path is another.
+    /// In a cluster: rules, the jobs for nodes, the devices that nodes have, and their statuses as
+    /// far as they are known here: those that were reported since the start. `None`: the path is
+    /// another.
     fn known(&self, call: &Call) -> Option<Answer> {
         let is_get = call.method == "GET";
         let Ok(ApiRequest::List { kind, namespace, .. }) = rest::read(call) else { return None };
@@ -99,6 +100,7 @@ impl HttpContext<'_> {
             Kind::Device => all.map(|(device, _)| device.to_owned()).collect(),
             Kind::DeviceStatus => all.filter_map(|(_, status)| status).collect(),
             _ if kind.is_node_job() => self.controller.node_jobs(kind).map(str::to_owned).collect(),
+            Kind::Rule => self.controller.rules().map(str::to_owned).collect(),
             _ => return None,
         };
         Some(list_of(kind, 0, &items))
@@ -254,8 +256,8 @@ impl HttpContext<'_> {
             let name = format!("{PREFIX}{name}");
             page.push(format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{samples}"));
         };
-        let all = self.samples(&it).into_iter().chain(Self::metaserver_samples(&it));
-        for (name, kind, help, value) in all {
+        let samples = self.samples(&it).into_iter().chain(Self::metaserver_samples(&it));
+        for (name, kind, help, value) in samples.chain(router_samples(&it)) {
             family(name, kind, help, format!("{PREFIX}{name} {value}\n"));
         }
         let name = "connections_refused_total";
@@ -268,6 +270,34 @@ impl HttpContext<'_> {
         family(name, "histogram", help, buckets(name, &it.ack_latency));
         page.concat()
     }
+}
+
+/// Those of the router, as [`HttpContext::samples`].
+fn router_samples(it: &Counters) -> Vec<(&'static str, &'static str, &'static str, u64)> {
+    vec![
+        ("rules", GAUGE, "Rules for custom messages", it.rules as u64),
+        (
+            "router_waiting",
+            GAUGE,
+            "Requests that wait for nodes, and uploads that wait for REST endpoints",
+            it.router_waiting as u64,
+        ),
+        ("router_requests_total", COUNTER, "Requests of clients for nodes", it.router_requests),
+        (
+            "router_requests_failed_total",
+            COUNTER,
+            "Requests of clients that were refused or not answered, or got an error",
+            it.router_requests_failed,
+        ),
+        ("router_uploads_total", COUNTER, "Messages for REST endpoints", it.router_uploads),
+        (
+            "router_uploads_failed_total",
+            COUNTER,
+            "Messages that were dropped or not accepted by a REST endpoint",
+            it.router_uploads_failed,
+        ),
+        ("router_writes_total", COUNTER, "Statuses of rules that were written", it.router_writes),
+    ]
 }
 
 /// The samples of a histogram.

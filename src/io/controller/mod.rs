@@ -21,6 +21,7 @@ mod http_api;
 pub mod http_server;
 mod keepalive;
 pub mod listeners;
+pub mod router;
 mod secrets;
 pub mod settings;
 pub mod store;
@@ -55,6 +56,8 @@ use crate::model::link::{Session, Validity};
 use crate::model::manifest::Folder;
 use crate::model::meta::DiskError;
 use crate::model::raw::Manifest;
+use crate::model::router::{NodeRuleRow, RouterAction, RouterEvent};
+use crate::model::sync;
 use crate::wire::manifest::raw;
 use api::Api;
 use api::local::Local;
@@ -65,6 +68,7 @@ use callers::{Callers, Identity as ServerIdentity};
 use client::{Asked, Client};
 use http_server::{Handover, HttpServer};
 use listeners::{Ports, Trust};
+use router::{Gate, Router};
 use settings::{Settings, Source};
 use store::{Store, Stored};
 use streams::Streams;
@@ -75,6 +79,8 @@ const FOLDER: Token = Token(1);
 const FRONT: Token = Token(16);
 /// The first connection to the API server; the others have the next tokens.
 const API: Token = Token(1_024);
+/// The REST entry, its connections, and requests to REST endpoints.
+const ROUTER: Token = Token(1 << 16);
 /// The first request for a stream, and the first tunnel; the others have the next tokens.
 const STREAMS: Token = Token(1 << 18);
 /// The listeners of the ports; their connections have all tokens after them.
@@ -130,6 +136,7 @@ struct EventLoop {
     callers: Callers,
     ports: Ports,
     streams: Streams,
+    router: Router,
     api: Api,
     /// Renews the token in the Secret; `None`: there is no Secret.
     renewal: Option<secrets::Renewal>,
@@ -142,9 +149,11 @@ struct EventLoop {
     /// Sessions with new messages in this turn.
     dirty: Vec<Session>,
     /// What the core requested to save in this turn.
-    save: Option<(crate::model::meta::Revision, Vec<crate::model::sync::Change>)>,
+    save: Option<(crate::model::meta::Revision, Vec<sync::Change>)>,
     /// Changes of nodes' certificates that are to be saved.
     identities: BTreeMap<Box<str>, Identity>,
+    /// Changes of what nodes were told of rules, that are to be saved.
+    rules: BTreeMap<NodeRuleRow, bool>,
     /// What was logged about the files.
     logged: Vec<String>,
     stopping: bool,
@@ -182,6 +191,7 @@ impl EventLoop {
         }
         let mut backend = Backend::find(&settings, now_s)?;
         let callers = callers(&settings)?;
+        let router = router(&settings, &backend.authority, now_s)?;
         let authority = backend.authority;
         let tls = authority.tls(Clients::Required)?;
         let tunnel = (settings.tunnel.port() != 0).then(|| (settings.tunnel, Arc::clone(&tls)));
@@ -219,16 +229,18 @@ impl EventLoop {
             callers,
             ports,
             streams: Streams::new(STREAMS),
+            router,
             api,
             renewal: is_remote.then(|| secrets::Renewal::new(now.boot)),
             store,
             manifests,
             front: HttpServer::new(settings.api, settings.socket(), FRONT),
-            events: vec![Event::Loaded(stored.records), Event::Identities(stored.identities)],
+            events: first_events(stored.records, stored.identities, stored.rules),
             out: Out::default(),
             dirty: Vec::new(),
             save: None,
             identities: BTreeMap::new(),
+            rules: BTreeMap::new(),
             logged: Vec::new(),
             stopping: false,
             settings,
@@ -241,6 +253,7 @@ impl EventLoop {
             self.controller.wake_at(),
             self.ports.wake_at(),
             self.streams.wake_at(),
+            self.router.wake_at(),
             self.api.wake_at(),
             self.front.wake_at(),
             self.renewal.as_ref().map(secrets::Renewal::wake_at),
@@ -264,6 +277,7 @@ impl EventLoop {
                 FOLDER => self.manifests.ready(now.boot),
                 token if token.0 >= PORTS.0 => self.ports.ready(ready),
                 token if token.0 >= STREAMS.0 => self.streams.ready(ready),
+                token if self.router.owns(token) => self.router.ready(ready),
                 token if self.front.owns(token) => self.front.ready(ready),
                 token if (API.0..API.0 + TOKENS).contains(&token.0) => self.api.ready(ready),
                 token => ::log::debug!("token={} has no owner", token.0),
@@ -283,6 +297,8 @@ impl EventLoop {
         turn.lap("the ports");
         self.streams.tick(now.boot, &mut self.events);
         turn.lap("streams");
+        self.router.tick(now.boot, self.poll.registry(), &mut self.events);
+        turn.lap("the router");
         self.api.tick(now, self.poll.registry(), &mut self.events);
         turn.lap("the objects");
         let next = self.think(now, &mut turn);
@@ -364,12 +380,24 @@ impl EventLoop {
             Action::KeepIdentity(identity) => {
                 self.identities.insert(identity.node.clone(), identity);
             }
+            Action::Router(action) => self.route(*action, now.boot),
             Action::Log(severity, text) => {
                 turn_log::line("controller", severity, &text);
             }
             Action::Exit => return Next::Exit,
         }
         Next::Turn
+    }
+
+    fn route(&mut self, action: RouterAction, now: Instant) {
+        match action {
+            RouterAction::Answer(id, answer) => self.router.answer(now, id, &answer),
+            RouterAction::Post(id, post) => {
+                let registry = self.poll.registry();
+                self.router.post(now, id, &post, registry, &mut self.events);
+            }
+            RouterAction::Keep(row, exists) => drop(self.rules.insert(row, exists)),
+        }
     }
 
     fn open_tunnel(&mut self, tunnel: Tunnel, node: Box<str>, now: Instant) {
@@ -401,6 +429,13 @@ impl EventLoop {
                 Ok(()) => self.identities.clear(),
                 // They are in force until we stop, and are saved with the next change.
                 Err(why) => ::log::error!("cannot save which certificates are revoked: {why}"),
+            }
+        }
+        if !self.rules.is_empty() {
+            match self.store.save_rules(&self.rules) {
+                Ok(()) => self.rules.clear(),
+                // As above.
+                Err(why) => ::log::error!("cannot save what nodes were told of rules: {why}"),
             }
         }
         let (revision, records) = self.save.take().unzip();
@@ -603,11 +638,7 @@ fn stream_port(
 ) -> Result<Option<(SocketAddr, Arc<ServerConfig>)>, Error> {
     let Some(at) = settings.stream() else { return Ok(None) };
     if let (Some(certificate), Some(key)) = &settings.stream_identity {
-        let read =
-            |path: &Path| files::read(path).map_err(|error| System::at(path.display(), error));
-        let identity = ServerIdentity::of(&read(certificate)?, &read(key)?)
-            .map_err(|why| Input::other(why.to_string()).at(certificate.display()))?;
-        return Ok(Some((at, identity.tls()?)));
+        return Ok(Some((at, server_identity(certificate, key)?.tls()?)));
     }
     match reach.map(|reach| secrets::stream_identity(reach, &settings.namespace, now_s)) {
         None | Some(Ok(None)) => {}
@@ -616,6 +647,47 @@ fn stream_port(
     }
     let identity = ServerIdentity::of_pair(authority.make_server(&settings.names, now_s)?);
     Ok(Some((at, identity.tls()?)))
+}
+
+/// What the store holds of nodes, for the core.
+fn first_events(
+    records: Vec<sync::Record>,
+    identities: Vec<Identity>,
+    rules: Vec<NodeRuleRow>,
+) -> Vec<Event> {
+    let rules = Event::Router(Box::new(RouterEvent::Loaded(rules)));
+    vec![Event::Loaded(records), Event::Identities(identities), rules]
+}
+
+fn router(settings: &Settings, authority: &Authority, now_s: i64) -> Result<Router, Error> {
+    let gate = gate(settings, authority, now_s)?;
+    Ok(Router::new(gate, PathBuf::from(PROGRAM), settings.rest_ca.clone(), ROUTER))
+}
+
+/// The REST entry of the router, if it is on. Its certificate is that of the files, or one of our
+/// CA.
+fn gate(settings: &Settings, authority: &Authority, now_s: i64) -> Result<Option<Gate>, Error> {
+    let (Some(address), Some(token)) = (settings.router, &settings.router_token) else {
+        return Ok(None);
+    };
+    files::read(token).map_err(|error| System::at(token.display(), error))?;
+    let tls = if settings.is_router_plain {
+        ::log::warn!("--router-tls off: requests to {address} and their tokens are not encrypted");
+        None
+    } else if let (Some(certificate), Some(key)) = &settings.router_identity {
+        Some(server_identity(certificate, key)?.tls()?)
+    } else {
+        let pair = authority.make_server(&settings.names, now_s)?;
+        Some(ServerIdentity::of_pair(pair).tls()?)
+    };
+    Ok(Some(Gate { address, tls, token: token.clone() }))
+}
+
+fn server_identity(certificate: &Path, key: &Path) -> Result<ServerIdentity, Error> {
+    let read = |path: &Path| files::read(path).map_err(|error| System::at(path.display(), error));
+    let identity = ServerIdentity::of(&read(certificate)?, &read(key)?);
+    let identity = identity.map_err(|why| Input::other(why.to_string()).at(certificate.display()));
+    Ok(identity?)
 }
 
 /// How kube-apiserver reaches this replica: at the address of the port, or at the one from which we

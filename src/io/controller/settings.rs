@@ -29,6 +29,17 @@ pub struct Settings {
     pub stream_client_ca: Option<PathBuf>,
     /// `--stream-clients any`: nobody's certificate is verified there.
     pub any_stream_client: bool,
+    /// `--listen-router`: the address of the REST entry for custom messages; `None`: off.
+    pub router: Option<SocketAddr>,
+    /// `--router-token`: the file with the token of its clients.
+    pub router_token: Option<PathBuf>,
+    /// `--router-cert` and `--router-key`: files with the server's certificate there; `None`: one
+    /// of our own CA.
+    pub router_identity: (Option<PathBuf>, Option<PathBuf>),
+    /// `--router-tls off`: plain HTTP there.
+    pub is_router_plain: bool,
+    /// `--rest-ca`: a file with the CAs of rules' REST endpoints; `None`: the system's.
+    pub rest_ca: Option<PathBuf>,
     /// `--api`: the address for health, metrics and the page, on loopback.
     pub api: SocketAddr,
     /// `--kubeconfig` or `--in-cluster`; otherwise the folder.
@@ -66,6 +77,11 @@ impl Default for Settings {
             stream_identity: (None, None),
             stream_client_ca: None,
             any_stream_client: false,
+            router: None,
+            router_token: None,
+            router_identity: (None, None),
+            is_router_plain: false,
+            rest_ca: None,
             api: API,
             source: Source::Folder,
             namespace: "kubeedge".to_owned(),
@@ -141,7 +157,7 @@ impl Settings {
                     let value = any_client(&text).ok_or_else(|| expected("verified or any"))?;
                     settings.any_stream_client = value;
                 }
-                _ if settings.set_stream_file(&name, &text) => {}
+                _ if settings.set_router(&name, &text)? || settings.set_file(&name, &text) => {}
                 _ if metaserver.set(&name, &text) => {}
                 "api" if text == "off" => settings.api.set_port(0),
                 "api" => {
@@ -180,15 +196,35 @@ impl Settings {
         self.complete_names(host);
         self.ports_differ()?;
         self.stream_is_complete()?;
+        self.router_is_complete()?;
         Ok(self)
     }
 
-    /// Whether it is one of the flags with a file of the port for kube-apiserver.
-    fn set_stream_file(&mut self, flag: &str, path: &str) -> bool {
+    /// Whether it is one of the flags of the REST entry.
+    fn set_router(&mut self, flag: &str, text: &str) -> Result<bool, Input> {
+        let wrong = |expected| Input::quoted(text, expected).at(format_args!("--{flag}"));
+        match flag {
+            "listen-router" if text == "off" => self.router = None,
+            "listen-router" => {
+                let address = text.parse().map_err(|_| wrong("an address and a port"))?;
+                self.router = Some(address);
+            }
+            "router-tls" => self.is_router_plain = off(text).ok_or_else(|| wrong("on or off"))?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Whether it is one of the flags with a file of a port.
+    fn set_file(&mut self, flag: &str, path: &str) -> bool {
         let file = match flag {
             "stream-cert" => &mut self.stream_identity.0,
             "stream-key" => &mut self.stream_identity.1,
             "stream-client-ca" => &mut self.stream_client_ca,
+            "router-token" => &mut self.router_token,
+            "router-cert" => &mut self.router_identity.0,
+            "router-key" => &mut self.router_identity.1,
+            "rest-ca" => &mut self.rest_ca,
             _ => return false,
         };
         *file = Some(path.into());
@@ -219,7 +255,8 @@ impl Settings {
         let (https, api) = (("--listen-https", self.https), ("--api", self.api));
         let tunnel = ("--listen-tunnel", self.tunnel);
         let stream = ("--listen-stream", self.stream().unwrap_or(OFF));
-        let all = [hub, https, tunnel, stream, api];
+        let router = ("--listen-router", self.router.unwrap_or(OFF));
+        let all = [hub, https, tunnel, stream, router, api];
         let pairs = (1..all.len()).flat_map(|at| all[..at].iter().map(move |one| (all[at], *one)));
         for ((name, at), (other, theirs)) in pairs {
             let one_port = at.port() == theirs.port() && at.port() != 0;
@@ -252,6 +289,21 @@ impl Settings {
                 "--listen-stream: expected --stream-client-ca as well: no cluster says whose \
                  requests are accepted",
             ));
+        }
+        Ok(())
+    }
+
+    fn router_is_complete(&self) -> Result<(), Input> {
+        if self.router_identity.0.is_some() != self.router_identity.1.is_some() {
+            return Err(Input::other("--router-cert and --router-key: got one, expected both"));
+        }
+        let Some(address) = self.router else { return Ok(()) };
+        if self.router_token.is_none() {
+            return Err(Input::other("--listen-router: expected --router-token FILE as well"));
+        }
+        if self.is_router_plain && !address.ip().is_loopback() {
+            let expected = "an address of loopback where --router-tls is off";
+            return Err(Input::new(address, expected).at("--listen-router"));
         }
         Ok(())
     }
@@ -340,6 +392,14 @@ fn any_client(text: &str) -> Option<bool> {
     }
 }
 
+fn off(text: &str) -> Option<bool> {
+    match text {
+        "off" => Some(true),
+        "on" => Some(false),
+        _ => None,
+    }
+}
+
 fn enrol_again(text: &str) -> Option<EnrolAgain> {
     match text {
         "allow" => Some(EnrolAgain::Allow),
@@ -354,6 +414,32 @@ mod tests {
 
     fn parse(flags: &[&str]) -> Result<Settings, Input> {
         Settings::parse(flags.iter().map(Into::into), Some("host".to_owned()))
+    }
+
+    #[test]
+    fn the_rest_entry_needs_a_token_and_is_plain_on_loopback_alone() {
+        let with = |flags: &[&str]| {
+            let on = ["--listen-router", "192.0.2.1:9443", "--router-token", "t"];
+            parse(&[&on[..], flags].concat())
+        };
+        let settings = with(&[]).expect("fine");
+        assert_eq!(settings.router, Some(([192, 0, 2, 1], 9_443).into()));
+        assert!(!settings.is_router_plain);
+        assert_eq!(parse(&[]).expect("fine").router, None, "it is off");
+        assert_eq!(with(&["--listen-router=off"]).expect("fine").router, None);
+        let plain = ["--listen-router=127.0.0.1:9443", "--router-tls", "off"];
+        assert!(with(&plain).expect("on loopback").is_router_plain);
+        for (flags, expected) in [
+            (&["--router-tls", "off"][..], "--listen-router: got 192.0.2.1:9443, expected an addr"),
+            (&["--router-tls", "no"], "--router-tls: got \"no\", expected on or off"),
+            (&["--router-key", "k"], "--router-cert and --router-key: got one, expected both"),
+            (&["--listen-router", "0.0.0.0:10000"], "--listen-router: got 0.0.0.0:10000, expecte"),
+        ] {
+            let why = with(flags).expect_err("a mistake").to_string();
+            assert!(why.starts_with(expected), "{why}");
+        }
+        let why = parse(&["--listen-router", "127.0.0.1:1"]).expect_err("no token").to_string();
+        assert_eq!(why, "--listen-router: expected --router-token FILE as well");
     }
 
     #[test]

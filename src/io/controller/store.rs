@@ -8,6 +8,7 @@
 //!
 //! A damaged file is moved aside ([`quarantine`]). The CA is not in it: see [`super::authority`].
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -22,6 +23,7 @@ use crate::io::disk::quarantine;
 use crate::limits::{STORE_BUSY_MS, STORE_CHECK_MS};
 use crate::model::api::Kind;
 use crate::model::error::System;
+use crate::model::router::{NodeRule, NodeRuleRow};
 use crate::model::sync::{self, Record};
 
 #[derive(Debug)]
@@ -42,6 +44,8 @@ pub struct Stored {
     pub records: Vec<Record>,
     /// Records of the nodes' certificates.
     pub identities: Vec<Identity>,
+    /// What nodes were told of rules.
+    pub rules: Vec<NodeRuleRow>,
 }
 
 impl Store {
@@ -114,6 +118,8 @@ impl Store {
         let records: Vec<sync::Change> =
             stored.records.iter().cloned().map(sync::Change::Put).collect();
         self.put_identities(&stored.identities)?;
+        let rules = stored.rules.iter().map(|row| (row.clone(), true));
+        self.put_rules(&rules.collect())?;
         self.write(&objects, &records)?;
         self.conn.close().map_err(|(_, error)| error)
     }
@@ -149,13 +155,15 @@ impl Store {
         stored.version = version.cast_unsigned();
         self.read_records(&mut stored)?;
         self.read_identities(&mut stored)?;
+        self.read_rules(&mut stored)?;
         Ok(stored)
     }
 
     /// Reads as much as possible.
     fn salvage(&self, stored: &mut Stored) {
         // Revoked certificates first: each table as far as possible.
-        let tables = [Self::read_identities, Self::read_objects, Self::read_records];
+        let tables =
+            [Self::read_identities, Self::read_objects, Self::read_records, Self::read_rules];
         for error in tables.iter().filter_map(|read| read(self, stored).err()) {
             log::warn!("the damaged store can be read up to here: {error}");
         }
@@ -218,6 +226,40 @@ impl Store {
             });
         }
         Ok(())
+    }
+
+    fn read_rules(&self, stored: &mut Stored) -> rusqlite::Result<()> {
+        let mut rules = self.conn.prepare("SELECT node, kind, value FROM node_rules")?;
+        let mut rows = rules.query([])?;
+        while let Some(row) = rows.next()? {
+            let value: Box<str> = row.get::<_, String>(2)?.into();
+            let rule = match &*row.get::<_, String>(1)? {
+                TOPIC => NodeRule::Topic(value),
+                URL => NodeRule::Url(value),
+                // Of a later version.
+                _ => continue,
+            };
+            stored.rules.push(NodeRuleRow { node: row.get::<_, String>(0)?.into(), rule });
+        }
+        Ok(())
+    }
+
+    /// Saves what nodes were told of rules: whether there is each row.
+    pub fn save_rules(&mut self, rows: &BTreeMap<NodeRuleRow, bool>) -> Result<(), System> {
+        Ok(self.put_rules(rows)?)
+    }
+
+    fn put_rules(&mut self, rows: &BTreeMap<NodeRuleRow, bool>) -> rusqlite::Result<()> {
+        let saving = self.conn.transaction()?;
+        for (NodeRuleRow { node, rule }, exists) in rows {
+            let (kind, value) = match rule {
+                NodeRule::Topic(filter) => (TOPIC, filter),
+                NodeRule::Url(url) => (URL, url),
+            };
+            let statement = if *exists { PUT_RULE } else { DELETE_RULE };
+            saving.execute(statement, params![node, kind, value])?;
+        }
+        saving.commit()
     }
 
     /// Saves the records of nodes' certificates.
@@ -327,12 +369,19 @@ CREATE TABLE IF NOT EXISTS sync (node TEXT, kind TEXT, namespace TEXT, name TEXT
     version INTEGER NOT NULL, PRIMARY KEY (node, kind, namespace, name)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS identities (node TEXT PRIMARY KEY, revoked INTEGER NOT NULL,
     connected INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS node_rules (node TEXT, kind TEXT, value TEXT,
+    PRIMARY KEY (node, kind, value)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 ";
 const PUT_OBJECT: &str = "INSERT OR REPLACE INTO objects VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 const DELETE_OBJECT: &str = "DELETE FROM objects WHERE kind = ?1 AND namespace = ?2 AND name = ?3";
 const PUT_VERSION: &str = "INSERT OR REPLACE INTO about VALUES ('version', ?1)";
 const PUT_IDENTITY: &str = "INSERT OR REPLACE INTO identities VALUES (?1, ?2, ?3)";
+/// `kind` of [`NodeRule`].
+const TOPIC: &str = "topic";
+const URL: &str = "url";
+const PUT_RULE: &str = "INSERT OR REPLACE INTO node_rules VALUES (?1, ?2, ?3)";
+const DELETE_RULE: &str = "DELETE FROM node_rules WHERE node = ?1 AND kind = ?2 AND value = ?3";
 /// With a node all its certificates up to now are revoked.
 const REVOKE: &str = "INSERT INTO identities VALUES (?1, ?2, 0)
     ON CONFLICT (node) DO UPDATE SET revoked = max(revoked, excluded.revoked)";
@@ -418,6 +467,24 @@ mod tests {
         let (_store, again) = Store::open(&path).expect("it is sound");
         assert_eq!(again.objects, stored.objects);
         Objects::load(again.objects, again.version, 1);
+    }
+
+    #[test]
+    fn what_nodes_were_told_of_rules_is_kept_and_forgotten() {
+        let path = folder("rules").join("controller.db");
+        let row = |rule: NodeRule| NodeRuleRow { node: "e1".into(), rule };
+        let (topic, url) =
+            (row(NodeRule::Topic("n/t".into())), row(NodeRule::Url("http://h/".into())));
+        let (mut store, stored) = Store::open(&path).expect("it is made");
+        assert_eq!(stored.rules, []);
+        let both = BTreeMap::from([(topic.clone(), true), (url.clone(), true)]);
+        store.save_rules(&both).expect("they are kept");
+        drop(store);
+        let (mut store, stored) = Store::open(&path).expect("it is there");
+        assert_eq!(stored.rules, [topic.clone(), url.clone()]);
+        store.save_rules(&BTreeMap::from([(topic, false)])).expect("it is kept");
+        drop(store);
+        assert_eq!(Store::open(&path).expect("it is there").1.rules, [url]);
     }
 
     #[test]

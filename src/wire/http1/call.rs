@@ -56,6 +56,15 @@ fn refused<T>(status: u16, why: String) -> Result<T, Refused> {
 
 /// The request in the bytes read so far, and its length; `None`: it is incomplete.
 pub fn call(bytes: &[u8], body_bytes_max: usize) -> Result<Option<(Call, usize)>, Refused> {
+    let Some((mut call, head, length)) = head(bytes, body_bytes_max)? else { return Ok(None) };
+    let Some(body) = bytes.get(head..head + length) else { return Ok(None) };
+    call.body = body.to_vec();
+    Ok(Some((call, head + length)))
+}
+
+/// The request without its body, the length of its head, and that of its body; `None`: the head is
+/// incomplete.
+pub fn head(bytes: &[u8], body_bytes_max: usize) -> Result<Option<(Call, usize, usize)>, Refused> {
     let mut headers = [EMPTY_HEADER; HTTP_HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
     let head = match request.parse(bytes) {
@@ -100,9 +109,33 @@ pub fn call(bytes: &[u8], body_bytes_max: usize) -> Result<Option<(Call, usize)>
     if length > body_bytes_max {
         return refused(413, format!("got {length} bytes, expected {body_bytes_max} at most"));
     }
-    let Some(body) = bytes.get(head..head + length) else { return Ok(None) };
-    call.body = body.to_vec();
-    Ok(Some((call, head + length)))
+    Ok(Some((call, head, length)))
+}
+
+/// Headers of one connection (RFC 9110, section 7.6.1), and those that its ends set themselves.
+pub fn is_hop_by_hop(name: &str) -> bool {
+    [
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ]
+    .iter()
+    .any(|known| name.eq_ignore_ascii_case(known))
+}
+
+/// Whether it is a `token` of RFC 9110.
+pub fn is_header_name(name: &str) -> bool {
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !name.is_empty() && name.bytes().all(is_name)
 }
 
 /// Whether a request to a port on loopback comes from this machine, and not from a web page through
@@ -145,7 +178,9 @@ pub fn reason(status: u16) -> &'static str {
         429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",
         500 => "Internal Server Error",
+        502 => "Bad Gateway",
         503 => "Service Unavailable",
+        504 => "Gateway Timeout",
         _ => "Status",
     }
 }

@@ -76,12 +76,12 @@ pub struct Reader {
     /// One answer: its trailers, and what follows it, are not read.
     single: bool,
     /// The header fields of the answer, if they are kept.
-    #[cfg(feature = "servicebus")]
+    #[cfg(any(feature = "controller", feature = "servicebus"))]
     fields: Option<Fields>,
 }
 
 /// Header fields, as far as they are text.
-#[cfg(feature = "servicebus")]
+#[cfg(any(feature = "controller", feature = "servicebus"))]
 pub type Fields = Vec<(Box<str>, Box<str>)>;
 
 /// What comes next.
@@ -110,13 +110,13 @@ impl Reader {
     }
 
     /// As [`Reader::single`]; it keeps the header fields.
-    #[cfg(feature = "servicebus")]
+    #[cfg(any(feature = "controller", feature = "servicebus"))]
     pub fn with_fields() -> Self {
         Self { fields: Some(Vec::new()), ..Self::single() }
     }
 
     /// The header fields of the answer whose head was read.
-    #[cfg(feature = "servicebus")]
+    #[cfg(any(feature = "controller", feature = "servicebus"))]
     pub fn take_fields(&mut self) -> Fields {
         self.fields.take().unwrap_or_default()
     }
@@ -152,7 +152,7 @@ impl Reader {
                 Part::Complete => return Ok(None),
                 Part::Head => {
                     let Some((length, head, next)) = head(left)? else { return Ok(None) };
-                    #[cfg(feature = "servicebus")]
+                    #[cfg(any(feature = "controller", feature = "servicebus"))]
                     if let Some(kept) = &mut self.fields {
                         *kept = fields(&left[..length]);
                     }
@@ -252,7 +252,7 @@ fn head(bytes: &[u8]) -> Result<Option<(usize, Head, Part)>, Fault> {
 }
 
 /// The header fields of a head that was parsed.
-#[cfg(feature = "servicebus")]
+#[cfg(any(feature = "controller", feature = "servicebus"))]
 fn fields(head: &[u8]) -> Fields {
     let mut headers = [EMPTY_HEADER; HEADERS_MAX];
     let mut response = httparse::Response::new(&mut headers);

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::application;
 use super::node_jobs::encode_request;
+use super::router::encode_call;
 use crate::model::cloud_message::{CloudMessage, Content, DeviceMember, Failure, Tombstone};
 use crate::model::message::{Header, Message, Route};
 
@@ -46,6 +47,9 @@ fn content(message: &CloudMessage) -> Box<RawValue> {
         Content::Failure(failure) => err(failure),
         Content::FailureText(failure) => json(status(failure).get()),
         Content::Authority(pem) => json(pem),
+        Content::Nothing => RawValue::NULL.to_owned(),
+        Content::Text(text) => json(text),
+        Content::Call(call) => encode_call(call),
         Content::Membership { added, removed } => json(&json!({
             "event_id": message.id, "timestamp": message.timestamp_ms,
             "added_devices": members(added), "removed_devices": members(removed),

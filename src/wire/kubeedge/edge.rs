@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::application;
 use super::node_jobs::decode_report;
+use super::router::decode_upload;
 use crate::model::edge_message::{BoundToken, EdgeContent, EdgeMessage, PodStatusReport};
 use crate::model::error::Peer;
 use crate::model::message::{Message, Resource, Route, inner};
@@ -20,7 +21,9 @@ pub fn decode_edge(message: Message) -> EdgeMessage {
     const REST: usize = 256;
     let Message { header, route, content } = message;
     let bytes = REST + content.as_ref().map_or(0, |content| content.get().len());
-    let content = read(&route, content.as_deref()).unwrap_or_else(EdgeContent::Invalid);
+    let upload = decode_upload(&route, &header, content.as_deref());
+    let read = upload.unwrap_or_else(|| read(&route, content.as_deref()));
+    let content = read.unwrap_or_else(EdgeContent::Invalid);
     EdgeMessage { header, route, bytes, content }
 }
 

@@ -11,6 +11,8 @@ mod downstream;
 #[cfg(feature = "controller")]
 mod edge;
 mod node_jobs;
+#[cfg(feature = "controller")]
+mod router;
 mod upstream;
 
 #[cfg(feature = "controller")]

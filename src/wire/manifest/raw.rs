@@ -75,7 +75,9 @@ fn any(
         | Kind::ClusterObjectSync
         | Kind::ImagePrePullJob
         | Kind::NodeUpgradeJob
-        | Kind::ConfigUpdateJob => {}
+        | Kind::ConfigUpdateJob
+        | Kind::RuleEndpoint
+        | Kind::Rule => {}
     }
     let mut value = to_json(node);
     drop_nulls(&mut value);

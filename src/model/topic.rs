@@ -1,7 +1,8 @@
-//! Topic names, topic filters, and which of them match (MQTT 3.1.1, section 4.7).
+//! MQTT: topic names, topic filters, and which of them match (MQTT 3.1.1, section 4.7).
 
 use std::fmt;
 
+#[cfg(feature = "devices")]
 use crate::limits::{MQTT_TOPIC_BYTES_MAX, MQTT_TOPIC_LEVELS_MAX};
 
 /// Why a topic name or a filter is invalid in every implementation.
@@ -55,6 +56,7 @@ fn check_text(text: &str) -> Result<(), Fault> {
 }
 
 /// Whether it is within our own limits of length and depth.
+#[cfg(feature = "devices")]
 pub fn fits(topic: &str) -> bool {
     topic.len() <= MQTT_TOPIC_BYTES_MAX && topic.split('/').count() <= MQTT_TOPIC_LEVELS_MAX
 }
@@ -130,6 +132,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "devices")]
     fn a_topic_has_so_many_bytes_and_levels() {
         assert!(fits(&"x".repeat(MQTT_TOPIC_BYTES_MAX)));
         assert!(!fits(&"x".repeat(MQTT_TOPIC_BYTES_MAX + 1)));
