@@ -67,8 +67,8 @@ pub struct Counters {
     pub router_writes: u64,
     /// Refused messages: malformed, too large, or about objects that the node may not access.
     pub messages_refused: u64,
-    /// Messages to modules that do not exist here, the cloud side of `MetaServer` where it is off, and
-    /// messages for the router without a rule.
+    /// Messages to modules that do not exist here, to the cloud side of `MetaServer` where it is
+    /// off, and to the router without a rule.
     pub messages_unserved: u64,
     /// Signed certificates.
     pub certificates: u64,

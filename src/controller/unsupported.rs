@@ -1,5 +1,5 @@
-//! Counts messages to modules that do not exist here, and passes the requests of MetaServer on (wire
-//! spec section 5.12).
+//! Counts messages to modules that do not exist here, and passes the requests of MetaServer on
+//! (wire spec section 5.12).
 //!
 //! One request of MetaServer is always served: a node may list its own pods. So a node that lost
 //! its store learns which of its running pods are still wanted.

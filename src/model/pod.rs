@@ -47,6 +47,7 @@ pub struct Pod {
     /// The observed state. Written by the agent, never read from a manifest.
     pub status: PodStatus,
     /// It is marked by [`HOLD`], and the cloud knows no more of it than that it is to start.
+    #[serde(skip)]
     pub is_to_be_held: bool,
 }
 

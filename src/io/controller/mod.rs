@@ -181,9 +181,8 @@ impl EventLoop {
         let poll = Poll::new()?;
         let signals = Signals::open(poll.registry(), SIGNALS)?;
         let now = clock::now();
-        let now_s = now.timestamp().map(|at| at.0);
-        let unset = "this machine's clock is not set: certificates need the time";
-        let now_s = now_s.ok_or_else(|| System::new(unset))?;
+        let unset = || System::new("this machine's clock is not set: certificates need the time");
+        let now_s = now.timestamp().ok_or_else(unset)?.0;
         let had_store = settings.store().exists();
         let (store, mut stored) = Store::open(&settings.store())?;
         if settings.source == Source::Folder {
