@@ -127,6 +127,28 @@ fn nothing_is_confirmed_before_it_is_written() {
 }
 
 #[test]
+fn the_status_of_a_device_that_is_not_known_yet_is_not_replaced() {
+    let mut world = with_device();
+    // The device was made anew for another node, which another replica serves.
+    let later = json!({"propertyName": "temp", "reported": {"value": "9", "metadata": {}}});
+    let owner = json!({"kind": "Device", "name": "d", "uid": "later"});
+    world.cluster.apply(
+        Kind::DeviceStatus,
+        json!({"metadata": {"name": "d", "namespace": "n", "ownerReferences": [owner]},
+            "status": {"twins": [later]}}),
+    );
+    let id = report(&mut world, "e1", D, ("temp", "21", 1));
+    world.pass(3 * DEVICE_RETRY_MIN_MS);
+    assert_eq!((recorded(&world, "d", "temp").as_str(), writes(&world)), ("9", 0));
+    assert!(!is_confirmed(&mut world, "e1", &id));
+    // It was the status of a device that is gone: it is deleted.
+    world.cluster.remove(&name(Kind::DeviceStatus, "d"));
+    world.pass(DEVICE_RETRY_MAX_MS);
+    assert!(is_confirmed(&mut world, "e1", &id));
+    assert_eq!(recorded(&world, "d", "temp"), "21");
+}
+
+#[test]
 fn failed_writes_back_off_up_to_a_bound() {
     let mut world = with_device();
     world.forbidden = vec![(Kind::DeviceStatus, "d".to_owned(), 500)];

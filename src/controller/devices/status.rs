@@ -99,6 +99,14 @@ impl Recorded {
         Ok(Self { version: metadata.resource_version, owner, state_at_ms, status: status.0 })
     }
 
+    /// Whether it belongs to a Device of the name that has come after the one that is known: then
+    /// it was written after that was. It is not ours to replace.
+    pub(super) fn is_of_successor(&self, kind: Kind, device: Device<'_>, known: u64) -> bool {
+        let is_foreign = !self.owner.is_empty() && *self.owner != *device.uid;
+        let is_later = self.version.parse().is_ok_and(|version: u64| version > known);
+        kind == Kind::DeviceStatus && is_foreign && is_later
+    }
+
     /// The call that records these reports; `None`: they are recorded. `kind`: of the object with
     /// the status.
     pub(super) fn change(
@@ -363,6 +371,11 @@ mod tests {
         assert_eq!(body["metadata"]["ownerReferences"][0]["uid"], "u");
         assert_eq!(body["status"]["state"], Value::Null);
         assert_eq!(body["status"]["twins"].as_array().map(Vec::len), Some(1));
+        let key = Key::new(Kind::Device, "n", "d");
+        let device = Device { key: &key, uid: "u", facts: &facts };
+        let is_later = |kind, known| old.is_of_successor(kind, device, known);
+        assert!(!is_later(Kind::DeviceStatus, 7) && is_later(Kind::DeviceStatus, 6));
+        assert!(!is_later(Kind::Device, 6), "there is no other object");
         // Up to KubeEdge 1.22 it is the device's own.
         let (_, body) = change(&old, Kind::Device, &facts, &new, None).expect("a call");
         assert_eq!(body["status"]["twins"].as_array().map(Vec::len), Some(2));

@@ -219,6 +219,14 @@ impl Statuses {
             let status = self.all.get_mut(&key).expect("it is queued");
             status.due_at = None;
             let device = Device { key: &key, uid: &object.uid, facts };
+            let is_of_successor = |it: &Recorded| it.is_of_successor(kind, device, object.version);
+            if status.recorded.take_if(|recorded| is_of_successor(recorded)).is_some() {
+                // Another replica knows the device that has taken its place; or the status is about
+                // to be deleted.
+                let at = status.backoff.retry_at(now, DEVICE_RETRY_MIN_MS, DEVICE_RETRY_MAX_MS);
+                self.schedule(&key, at);
+                continue;
+            }
             let call = if let Some(recorded) = &status.recorded {
                 let state = status.state.as_ref().map(|state| ReportedState {
                     state,
