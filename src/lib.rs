@@ -61,7 +61,8 @@
 //!     names the folder of the manifests, and until the next reboot two files in `/run`: which
 //!     containers' probes have succeeded, and how many starts in a row have crashed.
 //! 11. No object of the cloud counts or is acknowledged before it is durable; the store never goes
-//!     back, and a deletion is final.
+//!     back, and a deletion is final. Only what the watches of MetaServer bring is a cache: it is
+//!     acknowledged in memory, and listed anew in each connection.
 //!
 //! # What is deliberately absent
 //!
