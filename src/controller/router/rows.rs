@@ -111,7 +111,7 @@ impl Controller {
             && at <= now.boot
         {
             self.router.rows.due.remove(&(at, row.clone()));
-            self.end_undo(at, row);
+            self.end_undo(now.boot, at, row);
         }
     }
 
@@ -163,7 +163,7 @@ impl Controller {
     }
 
     /// The node has gone on for long enough, unless its session has ended or it was told otherwise.
-    fn end_undo(&mut self, at: Instant, row: NodeRuleRow) {
+    fn end_undo(&mut self, now: Instant, at: Instant, row: NodeRuleRow) {
         let rules = self.router.rows.all.get(&row.node);
         let undoing = rules.and_then(|rules| rules.get(&row.rule)).copied().flatten();
         let Some((session, _)) = undoing.filter(|(_, until)| *until == at) else { return };
@@ -172,7 +172,7 @@ impl Controller {
         let Some(link) = link.filter(|link| link.session == session) else { return };
         if link.rules.contains_key(&row.rule) {
             // It has not left yet.
-            return self.undo(at, row);
+            return self.undo(now, row);
         }
         self.router.rows.remove(&row);
         let keep = RouterAction::Keep(row, false);
