@@ -8,7 +8,6 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-#[cfg(feature = "metaserver")]
 use super::application::{self, Answered};
 use super::node_jobs::decode_request;
 use crate::limits::Budget;
