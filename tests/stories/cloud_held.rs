@@ -2,6 +2,7 @@
 
 use edged::agent::Config;
 use edged::agent::event::Event;
+use edged::limits::METASERVER_ANSWER_MS;
 use edged::model::cri::{ContainerState, PodRef};
 use edged::model::meta::{Change, Row, Saved};
 use edged::model::metaserver::{Call, ClientId, MetaServerSettings, Release, Reply};
@@ -170,6 +171,40 @@ fn the_cloud_learns_of_the_start_and_the_row_is_of_a_running_pod() {
     cloud.pass(1_000);
     let [Change::Put(row)] = &cloud.written[..] else { panic!("{:?}", cloud.written) };
     assert!(row.value.contains("Running"), "{}", row.value);
+}
+
+#[test]
+fn a_pod_stays_held_while_its_runtime_is_away() {
+    let mut cloud = node(vec![row("ns/pod/p", &marked("p", "u"))]);
+    cloud.pass(5_000);
+    assert_eq!(reported(&mut cloud)[0]["status"], "True");
+    cloud.harness.deliver(Event::RuntimeDown { cause: "connection refused".to_owned() });
+    let mut changed = marked("p", "u");
+    changed["metadata"]["resourceVersion"] = json!("8");
+    changed["metadata"]["labels"] = json!({"a": "b"});
+    changed["spec"]["activeDeadlineSeconds"] = json!(86_400);
+    cloud.push("update", "ns/pod/p", &changed);
+    cloud.pass(5_000);
+    cloud.harness.deliver(Event::RuntimeUp);
+    cloud.settle();
+    cloud.pass(5_000);
+    let said = reported(&mut cloud);
+    assert!(said.iter().all(|it| it["status"] == "True"), "nobody has released it: {said:?}");
+    assert!(cloud.harness.open_calls().is_empty());
+}
+
+#[test]
+fn a_release_that_the_store_does_not_take_is_answered_in_time_and_done_later() {
+    let mut cloud = node(vec![row("ns/pod/p", &marked("p", "u"))]);
+    cloud.keeps = false;
+    release(&mut cloud, 1, of_pod("p"));
+    cloud.pass(METASERVER_ANSWER_MS);
+    assert_eq!(codes(&mut cloud), [(1, 503)]);
+    assert!(cloud.harness.open_calls().is_empty());
+    cloud.save();
+    cloud.pass(1_000);
+    assert_eq!(codes(&mut cloud), [], "once");
+    assert_eq!(cloud.harness.open_calls().len(), 1, "it starts");
 }
 
 #[test]

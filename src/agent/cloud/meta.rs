@@ -27,6 +27,7 @@ use crate::agent::time::{Instant, Now};
 use crate::limits::{
     Budget, META_ROWS_MAX, STORE_KEY_BYTES_MAX, STORE_VALUE_BYTES_MAX, TOMBSTONES_MAX,
 };
+use crate::model::message::Resource;
 use crate::model::meta::{Change, DiskError, Revision, Row, Saved, StoreOrigin};
 use crate::model::object::Object;
 use crate::model::token::Token;
@@ -207,9 +208,7 @@ impl Meta {
     /// The keys of the durable objects of this kind.
     #[cfg(feature = "services")]
     pub(super) fn keys_of(&self, kind: &str) -> impl Iterator<Item = &str> {
-        let is_it = move |key: &&str| {
-            crate::model::message::Resource::parse(key).is_some_and(|it| it.kind == kind)
-        };
+        let is_it = move |key: &&str| Resource::parse(key).is_some_and(|it| it.kind == kind);
         self.stored.iter().map(|(key, _)| key).filter(is_it)
     }
 
@@ -261,6 +260,18 @@ impl Meta {
         let keys: Vec<Box<str>> = of_pod.map(|(key, _)| key.into()).collect();
         for key in keys {
             let _ = self.delete(&key, "", None);
+        }
+    }
+
+    /// A pod was received, or deleted: the rows that the node made of another pod of its name are
+    /// deleted.
+    pub(super) fn delete_rows_of_earlier(&mut self, pod: Resource<'_>) {
+        for kind in rows::MADE_OF_PODS {
+            let key = Resource { kind, ..pod }.to_string();
+            let uid = self.stored_object(&key).and_then(StoredObject::made_of).map(Box::from);
+            if let Some(uid) = uid.filter(|uid: &Box<str>| !self.is_latest(&pod.to_string(), uid)) {
+                let _ = self.delete(&key, &uid, None);
+            }
         }
     }
 

@@ -18,7 +18,6 @@ use crate::model::meta::{Change, Saved};
 use crate::model::metaserver::{Answer, Call, ClientId, MetaServerSettings, Reply};
 use crate::model::upstream::Up;
 use hold::Releases;
-pub(super) use hold::delete_stale;
 
 /// The core of MetaServer, if it is on.
 #[derive(Debug)]
@@ -64,7 +63,11 @@ impl MetaSide {
     pub(super) fn closed(&mut self, id: ClientId) {
         let core = self.core.as_mut().expect("only a MetaServer that is on has clients");
         core.closed(id);
-        self.releases.closed(id);
+    }
+
+    fn durable_releases(&mut self, meta: &Meta) -> Vec<ClientId> {
+        let Some(core) = &self.core else { return Vec::new() };
+        self.releases.take_durable(meta, |id| core.waits(id))
     }
 
     pub(super) fn link_up(&mut self) {

@@ -651,8 +651,7 @@ impl Cloud {
 
     fn pod_changed(&mut self, resource: Resource<'_>) {
         if resource.kind == "pod" {
-            terminal_status::delete_stale(&mut self.meta, resource);
-            metaserver::delete_stale(&mut self.meta, resource);
+            self.meta.delete_rows_of_earlier(resource);
         }
     }
 

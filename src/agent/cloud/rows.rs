@@ -64,9 +64,15 @@ pub(super) struct Content<'a> {
     pub deleting: bool,
     /// The text to be stored.
     pub value: String,
-    /// Of a pod: the part of its status that must be kept.
+    pod: PodContent,
+}
+
+/// What a node keeps of a pod beside its metadata and its spec.
+#[derive(Debug)]
+struct PodContent {
+    /// The part of its status that must be kept.
     status: PodStatus,
-    /// Of a pod: the readiness gates with the status that others gave them.
+    /// The readiness gates with the status that others gave them.
     gates: Vec<ReadinessGate>,
     /// See [`Pod::is_to_be_held`].
     is_to_be_held: bool,
@@ -122,6 +128,13 @@ pub(super) const TERMINAL_STATUS: &str = "podpatch";
 #[cfg(feature = "metaserver")]
 pub(super) const RELEASE: &str = "podrelease";
 
+/// The kinds of the rows that the node makes of a pod.
+pub(super) const MADE_OF_PODS: &[&str] = &[
+    TERMINAL_STATUS,
+    #[cfg(feature = "metaserver")]
+    RELEASE,
+];
+
 /// That this pod was released.
 #[cfg(feature = "metaserver")]
 pub(super) fn release(pod: &Pod) -> String {
@@ -161,6 +174,16 @@ impl StoredObject {
             #[cfg(feature = "node-jobs")]
             Self::NodeJob(_) => size_of::<StoredJob>(),
             Self::Node(_) | Self::Other => 0,
+        }
+    }
+
+    /// The uid of the pod that the node has made it of.
+    pub(super) fn made_of(&self) -> Option<&str> {
+        match self {
+            Self::TerminalStatuses(uid, _) => Some(uid),
+            #[cfg(feature = "metaserver")]
+            Self::Released(uid) => Some(uid),
+            _ => None,
         }
     }
 
@@ -229,16 +252,16 @@ pub(super) fn read<'a>(kind: &'a str, value: &str, budget: &Budget) -> Result<Co
     let given = object.get("status").filter(|_| is_token).map(|raw| raw.get());
     let gate_statuses: Vec<_> = gates.iter().map(|gate| gate.reported).collect();
     let digest = digest(&object, &metadata, (phase, given, gate_statuses, is_to_be_held));
-    Ok(Content { kind, uid, version, digest, deleting, value: text, status, gates, is_to_be_held })
+    let pod = PodContent { status, gates, is_to_be_held };
+    Ok(Content { kind, uid, version, digest, deleting, value: text, pod })
 }
 
 impl Content<'_> {
     /// What the object is to this node, and the text to store. This is the expensive part: it is
     /// not called for an object that has not changed.
     pub(super) fn into_object(self, node: &str) -> Result<(StoredObject, String), String> {
-        let Self { kind, uid, value, status, gates, is_to_be_held, .. } = self;
-        let own = (status, gates, is_to_be_held);
-        let object = stored_object((kind, &uid), &value, node, own);
+        let Self { kind, uid, value, pod, .. } = self;
+        let object = stored_object((kind, &uid), &value, node, pod);
         object
             .map(|object| (object, value))
             .map_err(|error| format!("content of a {kind}: {error}"))
@@ -514,11 +537,11 @@ fn stored_object(
     (kind, uid): (&str, &str),
     text: &str,
     node: &str,
-    (status, gates, is_to_be_held): (PodStatus, Vec<ReadinessGate>, bool),
+    content: PodContent,
 ) -> Result<StoredObject, Fault> {
     let object = |object| StoredObject::Object(Arc::new(object));
     Ok(match kind {
-        "pod" => pod(tree::of_json(text)?, node, (status, gates, is_to_be_held)),
+        "pod" => pod(tree::of_json(text)?, node, content),
         "configmap" => object(Object::ConfigMap(tree::of_json(text)?)),
         "secret" => object(Object::Secret(secret(text)?)),
         "persistentvolumeclaim" => object(Object::Claim(tree::of_json(text)?)),
@@ -528,8 +551,8 @@ fn stored_object(
         "serviceaccounttoken" => StoredObject::Token(Arc::new(tree::of_json(text)?)),
         #[cfg(feature = "metaserver")]
         RELEASE => StoredObject::Released(uid.into()),
-        TERMINAL_STATUS if status.phase.is_terminal() => {
-            StoredObject::TerminalStatuses(uid.into(), Box::new(status))
+        TERMINAL_STATUS if content.status.phase.is_terminal() => {
+            StoredObject::TerminalStatuses(uid.into(), Box::new(content.status))
         }
         #[cfg(feature = "devices")]
         "device" => StoredObject::Device(Arc::new(DeviceObject::read(text)?)),
@@ -552,11 +575,8 @@ fn stored_object(
 }
 
 /// Pods of other nodes are ignored, and mirrors never run.
-fn pod(
-    mut pod: Pod,
-    node: &str,
-    (status, gates, is_to_be_held): (PodStatus, Vec<ReadinessGate>, bool),
-) -> StoredObject {
+fn pod(mut pod: Pod, node: &str, content: PodContent) -> StoredObject {
+    let PodContent { status, gates, is_to_be_held } = content;
     let metadata = &mut pod.metadata;
     if pod.spec.node_name.as_deref() != Some(node) {
         return StoredObject::Other;

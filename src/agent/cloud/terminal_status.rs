@@ -14,7 +14,6 @@ use super::rows::{self, StoredObject, TERMINAL_STATUS, pod_key};
 use crate::agent::calls::Uid;
 use crate::agent::pod::{Origin, Pod, Wanted};
 use crate::agent::pods::Pods;
-use crate::model::message::Resource;
 
 /// Which terminal statuses were stored.
 #[derive(Debug, Default)]
@@ -96,15 +95,5 @@ impl TerminalStatuses {
             _ => false,
         };
         in_own_row() || in_pod()
-    }
-}
-
-/// A pod was received: the row of another pod of its name is deleted.
-pub(super) fn delete_stale(meta: &mut Meta, resource: Resource<'_>) {
-    let key = Resource { kind: TERMINAL_STATUS, ..resource }.to_string();
-    let Some(StoredObject::TerminalStatuses(uid, _)) = meta.stored_object(&key) else { return };
-    let uid = uid.clone();
-    if !meta.is_latest(&resource.to_string(), &uid) {
-        let _ = meta.delete(&key, &uid, None);
     }
 }

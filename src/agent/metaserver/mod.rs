@@ -165,9 +165,14 @@ impl MetaServer {
         self.clients.remove(&id);
     }
 
+    /// Whether this client is there, and was not answered.
+    pub fn waits(&self, id: ClientId) -> bool {
+        self.clients.contains_key(&id)
+    }
+
     /// Answers a request that the rest of the agent has served.
     pub fn reply_to(&mut self, id: ClientId, reply: Reply) {
-        if self.clients.contains_key(&id) {
+        if self.waits(id) {
             self.reply(id, reply);
         }
     }

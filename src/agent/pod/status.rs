@@ -426,8 +426,12 @@ impl Pod {
         if self.is_held() {
             return Some((kind, (true, "HoldUpgradeEnabled", HELD.to_owned())));
         }
-        let was_held = self.api.status.conditions.iter().any(|old| old.kind == kind);
-        was_held.then(|| (kind, (false, "Released", String::new())))
+        let old = self.api.status.conditions.iter().find(|old| old.kind == kind)?;
+        // The runtime is not listed yet: nothing is known of what has begun.
+        let stays = self.is_held && self.observed.is_unknown();
+        let (value, reason, message) =
+            if stays { (old.status, old.reason, &*old.message) } else { (false, "Released", "") };
+        Some((kind, (value, reason, message.to_owned())))
     }
 
     /// The pod was evicted in an earlier start of the agent, and only the condition records that.

@@ -10,7 +10,6 @@ use crate::agent::event::Out;
 use crate::agent::time::{Instant, Now, Rng};
 #[cfg(feature = "services")]
 use crate::model::application::Scope;
-use crate::model::message::Resource;
 
 /// Without MetaServer nobody could release a pod: none is held.
 #[expect(clippy::unused_self, reason = "as where it is built in")]
@@ -21,8 +20,6 @@ impl Cloud {
 
     pub(super) fn answer_releases(&mut self) {}
 }
-
-pub(super) fn delete_stale(_: &mut Meta, _: Resource<'_>) {}
 
 #[derive(Debug)]
 pub(super) struct MetaSide;

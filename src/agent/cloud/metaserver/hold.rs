@@ -28,12 +28,15 @@ use crate::model::pod::{HOLD, Pod};
 pub(super) struct Releases(Vec<(ClientId, Vec<Box<str>>)>);
 
 impl Releases {
-    /// A client has left. What it asked for is done nevertheless.
-    pub(super) fn closed(&mut self, client: ClientId) {
-        self.0.retain(|(id, _)| *id != client);
-    }
-
-    fn take_durable(&mut self, meta: &Meta) -> Vec<ClientId> {
+    /// The clients whose releases have become durable. One that does not wait any more is dropped:
+    /// it has left, or it was answered that the store takes too long. What it asked for is done
+    /// nevertheless.
+    pub(super) fn take_durable(
+        &mut self,
+        meta: &Meta,
+        waits: impl Fn(ClientId) -> bool,
+    ) -> Vec<ClientId> {
+        self.0.retain(|(id, _)| waits(*id));
         let is_durable = |keys: &[Box<str>]| keys.iter().all(|key| !meta.is_pending(key));
         let durable = self.0.extract_if(.., |(_, keys)| is_durable(keys));
         durable.map(|(id, _)| id).collect()
@@ -50,7 +53,7 @@ impl Cloud {
 
     /// Answers the clients whose releases have become durable.
     pub(in crate::agent::cloud) fn answer_releases(&mut self) {
-        for client in self.metaserver.releases.take_durable(&self.meta) {
+        for client in self.metaserver.durable_releases(&self.meta) {
             self.metaserver.reply(client, Reply::Done);
         }
     }
@@ -137,12 +140,16 @@ fn key_of(pod: &Pod) -> String {
     Resource { namespace, kind: RELEASE, name }.to_string()
 }
 
-/// A pod was received, or deleted: the release of another pod of its name is deleted.
-pub(in crate::agent::cloud) fn delete_stale(meta: &mut Meta, resource: Resource<'_>) {
-    let key = Resource { kind: RELEASE, ..resource }.to_string();
-    let Some(StoredObject::Released(uid)) = meta.stored_object(&key) else { return };
-    let uid = uid.clone();
-    if !meta.is_latest(&resource.to_string(), &uid) {
-        let _ = meta.delete(&key, &uid, None);
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::Budget;
+
+    #[test]
+    fn a_client_that_was_answered_otherwise_is_dropped() {
+        let meta = Meta::new("gw", Budget::FULL);
+        let mut releases = Releases(vec![(ClientId(1), Vec::new()), (ClientId(2), Vec::new())]);
+        assert_eq!(releases.take_durable(&meta, |id| id == ClientId(2)), [ClientId(2)]);
+        assert!(releases.0.is_empty());
     }
 }
