@@ -530,9 +530,15 @@ impl Cache {
         }
     }
 
-    /// It was fetched, and does not exist.
-    pub(super) fn absent(&mut self, key: &Key) {
-        if self.is_unknown(key) {
+    /// It was fetched, and does not exist. Its deletion is not told by the watch if that began after
+    /// it: it is bound to no node any more.
+    pub(super) fn absent(&mut self, now: Instant, key: &Key) {
+        if !self.is_unknown(key) {
+            return;
+        }
+        if matches!(key.kind, Kind::Pod | Kind::Device) {
+            self.deleted(now, key, None);
+        } else {
             self.objects.get_mut(key).expect("just checked").live = Live::Absent;
             self.mark_dirty(key);
         }

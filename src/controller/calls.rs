@@ -79,6 +79,8 @@ pub(super) enum OwnPart {
     DeviceStatusKind,
     /// The status of a device, and the verb of the call.
     DeviceStatus(StatusCall, &'static str),
+    /// The Device of a status.
+    DeviceOfStatus(StatusCall),
     /// The status of a job for nodes.
     NodeJob(JobCall),
     /// A request of a node's `MetaServer`.
@@ -244,9 +246,9 @@ impl Calls {
             Ok(raw) => {
                 learn(key.kind, &raw, cache, watches, context);
                 // The watch has delivered its deletion meanwhile, or the answer cannot be parsed.
-                cache.absent(&key);
+                cache.absent(context.now.boot, &key);
             }
-            Err(CallError::Refused { code: 404, .. }) => cache.absent(&key),
+            Err(CallError::Refused { code: 404, .. }) => cache.absent(context.now.boot, &key),
             Err(CallError::Refused { .. } | CallError::Lost(_)) => {
                 cache.unanswered(&key);
                 if cache.is_unknown(&key) {

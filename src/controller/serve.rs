@@ -111,6 +111,7 @@ impl Controller {
             OwnPart::DeviceStatus(id, verb) => {
                 self.device_status_answered(now, id, verb, result);
             }
+            OwnPart::DeviceOfStatus(id) => self.device_of_status_answered(now, id, &result),
             OwnPart::NodeJob(id) => self.node_job_answered(now, id, result),
             OwnPart::Application(id) => self.application_called(now, id, result),
             OwnPart::Rule(id) => self.rule_answered(now, id, &result),

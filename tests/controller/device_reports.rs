@@ -5,7 +5,7 @@ use edged::limits::{
     DEVICE_RETRY_MIN_MS, DEVICE_WAITING_MAX, DEVICE_WRITE_MS,
 };
 use edged::model::api::{Kind, Verb};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::devices::{device, is_confirmed, model, name, with_device};
 use crate::world::World;
@@ -126,26 +126,82 @@ fn nothing_is_confirmed_before_it_is_written() {
     assert_eq!(recorded(&world, "d", "temp"), "21");
 }
 
+/// Writes a status with the value 9, of a device with this uid.
+fn write_status(world: &mut World, uid: &Value) {
+    let owner = json!({"kind": "Device", "name": "d", "uid": uid});
+    let twin = json!({"propertyName": "temp", "reported": {"value": "9", "metadata": {}}});
+    let status = json!({"metadata": {"name": "d", "namespace": "n", "ownerReferences": [owner]},
+        "status": {"twins": [twin]}});
+    world.cluster.apply(Kind::DeviceStatus, status);
+}
+
 #[test]
 fn the_status_of_a_device_that_is_not_known_yet_is_not_replaced() {
     let mut world = with_device();
-    // The device was made anew for another node, which another replica serves.
-    let later = json!({"propertyName": "temp", "reported": {"value": "9", "metadata": {}}});
-    let owner = json!({"kind": "Device", "name": "d", "uid": "later"});
-    world.cluster.apply(
-        Kind::DeviceStatus,
-        json!({"metadata": {"name": "d", "namespace": "n", "ownerReferences": [owner]},
-            "status": {"twins": [later]}}),
-    );
+    // The device is made anew for another node, which another replica serves.
+    world.late = vec![Kind::Device];
+    world.cluster.remove(&name(Kind::Device, "d"));
+    let made = world.cluster.apply(Kind::Device, device("d", "e2", "m"));
+    write_status(&mut world, &made["metadata"]["uid"]);
     let id = report(&mut world, "e1", D, ("temp", "21", 1));
     world.pass(3 * DEVICE_RETRY_MIN_MS);
     assert_eq!((recorded(&world, "d", "temp").as_str(), writes(&world)), ("9", 0));
     assert!(!is_confirmed(&mut world, "e1", &id));
-    // It was the status of a device that is gone: it is deleted.
-    world.cluster.remove(&name(Kind::DeviceStatus, "d"));
+    world.late.clear();
     world.pass(DEVICE_RETRY_MAX_MS);
+    assert!(is_confirmed(&mut world, "e1", &id), "the node has no such device any more");
+    assert_eq!((recorded(&world, "d", "temp").as_str(), writes(&world)), ("9", 0));
+}
+
+#[test]
+fn a_value_of_the_former_node_does_not_replace_that_of_the_new_one() {
+    let mut world = with_device();
+    report(&mut world, "e1", D, ("temp", "20", 1));
+    world.pass(100);
+    // Another replica serves the new node, and we do not know of it yet.
+    world.late = vec![Kind::Device];
+    let moved = world.cluster.apply(Kind::Device, device("d", "e2", "m"));
+    let mut status = world.cluster.objects[&name(Kind::DeviceStatus, "d")].clone();
+    status["metadata"]["annotations"]["edged.io/device-resource-version"] =
+        moved["metadata"]["resourceVersion"].clone();
+    status["status"]["twins"][0]["reported"]["value"] = json!("9");
+    world.cluster.apply(Kind::DeviceStatus, status);
+    let id = report(&mut world, "e1", D, ("temp", "21", 2));
+    world.pass(2 * DEVICE_WRITE_MS);
+    assert_eq!(recorded(&world, "d", "temp"), "9");
+    assert!(!is_confirmed(&mut world, "e1", &id));
+    world.late.clear();
+    world.pass(DEVICE_RETRY_MAX_MS);
+    assert!(is_confirmed(&mut world, "e1", &id), "it is not the node's any more");
+    assert_eq!(recorded(&world, "d", "temp"), "9");
+    world.connect("e2");
+    world.pass(100);
+    report(&mut world, "e2", D, ("temp", "22", 1));
+    world.pass(2 * DEVICE_WRITE_MS);
+    assert_eq!(recorded(&world, "d", "temp"), "22");
+}
+
+#[test]
+fn the_status_of_an_earlier_device_is_replaced_however_late_it_was_written() {
+    let mut world = with_device();
+    // Another replica did not know yet that the earlier device was gone.
+    write_status(&mut world, &json!("earlier"));
+    world.forbidden = vec![(Kind::Device, "d".to_owned(), 500)];
+    let id = report(&mut world, "e1", D, ("temp", "21", 1));
+    world.pass(100);
+    assert!(!is_confirmed(&mut world, "e1", &id), "it may be the later one");
+    world.forbidden.clear();
+    world.pass(DEVICE_RETRY_MIN_MS);
     assert!(is_confirmed(&mut world, "e1", &id));
     assert_eq!(recorded(&world, "d", "temp"), "21");
+    let status = &world.cluster.objects[&name(Kind::DeviceStatus, "d")];
+    let device = &world.cluster.objects[&name(Kind::Device, "d")];
+    assert_eq!(status["metadata"]["ownerReferences"][0]["uid"], device["metadata"]["uid"]);
+    report(&mut world, "e1", D, ("temp", "22", 2));
+    world.pass(2 * DEVICE_WRITE_MS);
+    assert_eq!(recorded(&world, "d", "temp"), "22");
+    let reads = world.calls.iter().filter(|call| call.kind == Kind::Device);
+    assert_eq!(reads.count(), 2, "it is its own now");
 }
 
 #[test]

@@ -126,6 +126,26 @@ fn a_node_that_asks_gets_the_list_of_its_devices_and_a_confirmation() {
 }
 
 #[test]
+fn a_node_is_not_told_of_a_device_that_was_deleted_before_the_node_came() {
+    let mut world = listed(&[(Kind::Device, device("d", "e1", ""))]);
+    world.pass(100);
+    world.late = vec![Kind::Device];
+    world.cluster.remove(&name(Kind::Device, "d"));
+    world.cluster.compacted = world.cluster.version;
+    world.connect("e1");
+    world.pass(100);
+    // The watch begins anew, behind the deletion.
+    world.late.clear();
+    world.pass(20_000);
+    assert_eq!(world.controller.devices_of("e1").count(), 0);
+    world.edge("e1").messages.clear();
+    ask_for_devices(&mut world, "e1");
+    world.pass(100);
+    let all = contents(&mut world, "e1", "membership/detail");
+    assert_eq!(all[0].0["devices"], json!([]));
+}
+
+#[test]
 fn edges_before_1_16_2_are_told_names_without_namespaces() {
     let mut old = node("e1");
     old["status"] = json!({"nodeInfo": {"kubeletVersion": "v1.22.6-kubeedge-v1.12.1"}});

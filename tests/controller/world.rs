@@ -88,6 +88,8 @@ pub struct World {
     pub calls: Vec<Call>,
     /// Calls about these objects are refused by these statuses.
     pub forbidden: Vec<(Kind, String, u16)>,
+    /// Watches of these kinds bring nothing.
+    pub late: Vec<Kind>,
     /// Of each life.
     config: fn() -> Config,
     /// The version up to which each watch has reported.
@@ -167,6 +169,7 @@ impl World {
             sends_at_once: 0,
             calls: Vec::new(),
             forbidden: Vec::new(),
+            late: Vec::new(),
             config,
             watches: BTreeMap::new(),
             on_the_way: BTreeMap::new(),
@@ -448,6 +451,9 @@ impl World {
     fn feed_watches(&mut self) {
         self.feed_any_watches();
         for (watch, (kind, version)) in self.watches.clone() {
+            if self.late.contains(&kind) {
+                continue;
+            }
             let next = self
                 .cluster
                 .after(kind, version)
@@ -479,8 +485,9 @@ impl World {
             let pending = |world: &Self| {
                 let mut watches = world.watches.values();
                 let mut any = world.any_watches.values();
-                watches.any(|(kind, at)| world.cluster.after(*kind, *at) != Ok(None))
-                    || any.any(|(resource, at)| world.any.after(resource, *at) != Ok(None))
+                watches.any(|(kind, at)| {
+                    !world.late.contains(kind) && world.cluster.after(*kind, *at) != Ok(None)
+                }) || any.any(|(resource, at)| world.any.after(resource, *at) != Ok(None))
             };
             if pending(self) {
                 self.feed_watches();

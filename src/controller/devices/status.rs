@@ -12,6 +12,10 @@
 //! cloud and the node had changed it, `0.7`. By it a report is recognized that the node sends again
 //! after a newer one. A state has no version: the object has an annotation with the time at which
 //! the recorded one was reported, so that an older one is recognized after a restart as well.
+//!
+//! Another annotation has the version of the Device for which the status was written. By it a
+//! replica whose watch is behind knows that: the Device may be on another node by now, whose value
+//! it must not replace.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -34,11 +38,17 @@ pub(super) struct Recorded {
     owner: Box<str>,
     /// When the state was reported, by the node's clock: milliseconds since 1970; 0: not recorded.
     pub(super) state_at_ms: i64,
+    /// `resourceVersion` of the Device as it was known when this was written; 0: not recorded.
+    device_version: u64,
+    /// The Device that is known was read from the API server after this, and is the latest.
+    pub(super) is_checked: bool,
     status: Map<String, Value>,
 }
 
 /// The annotation with the time of the state, in milliseconds since 1970.
 const STATE_AT: &str = "edged.io/state-reported-at-ms";
+/// The annotation with the `resourceVersion` of the Device.
+const DEVICE_VERSION: &str = "edged.io/device-resource-version";
 
 /// A state that a node has reported.
 #[derive(Clone, Copy)]
@@ -55,6 +65,8 @@ pub(super) struct ReportedState<'a> {
 pub(super) struct Device<'a> {
     pub(super) key: &'a Key,
     pub(super) uid: &'a str,
+    /// Its `resourceVersion`.
+    pub(super) version: u64,
     pub(super) facts: &'a DeviceFacts,
 }
 
@@ -79,6 +91,8 @@ struct Metadata {
 struct Annotations {
     #[serde(default, rename = "edged.io/state-reported-at-ms")]
     state_at: Box<str>,
+    #[serde(default, rename = "edged.io/device-resource-version")]
+    device_version: Box<str>,
 }
 
 #[derive(Deserialize)]
@@ -95,16 +109,24 @@ impl Recorded {
         let mut owners = metadata.owner_references.0.into_iter();
         let owner = owners.find(|owner| &*owner.kind == Kind::Device.name());
         let owner = owner.map(|owner| owner.uid).unwrap_or_default();
-        let state_at_ms = metadata.annotations.0.state_at.parse().unwrap_or(0);
-        Ok(Self { version: metadata.resource_version, owner, state_at_ms, status: status.0 })
+        let Annotations { state_at, device_version } = metadata.annotations.0;
+        Ok(Self {
+            version: metadata.resource_version,
+            owner,
+            state_at_ms: state_at.parse().unwrap_or(0),
+            device_version: device_version.parse().unwrap_or(0),
+            is_checked: false,
+            status: status.0,
+        })
     }
 
-    /// Whether it belongs to a Device of the name that has come after the one that is known: then
-    /// it was written after that was. It is not ours to replace.
-    pub(super) fn is_of_successor(&self, kind: Kind, device: Device<'_>, known: u64) -> bool {
+    /// Whether it may have been written for a later state of the Device than is known here: for
+    /// another one of its name, or when it was on another node. Then it is not ours to replace.
+    pub(super) fn may_be_ahead(&self, kind: Kind, device: Device<'_>) -> bool {
         let is_foreign = !self.owner.is_empty() && *self.owner != *device.uid;
-        let is_later = self.version.parse().is_ok_and(|version: u64| version > known);
-        kind == Kind::DeviceStatus && is_foreign && is_later
+        let is_later = self.version.parse().is_ok_and(|version: u64| version > device.version);
+        let is_ahead = (is_foreign && is_later) || self.device_version > device.version;
+        kind == Kind::DeviceStatus && is_ahead && !self.is_checked
     }
 
     /// The call that records these reports; `None`: they are recorded. `kind`: of the object with
@@ -150,7 +172,10 @@ impl Recorded {
         }]);
         let mut metadata = json!({});
         if has_time {
-            metadata["annotations"] = json!({STATE_AT: at_ms.to_string()});
+            metadata["annotations"][STATE_AT] = at_ms.to_string().into();
+        }
+        if kind == Kind::DeviceStatus && self.device_version != device.version {
+            metadata["annotations"][DEVICE_VERSION] = device.version.to_string().into();
         }
         let (verb, body) = if self.version.is_empty() {
             metadata["name"] = name.into();
@@ -295,7 +320,7 @@ mod tests {
     ) -> Option<(Verb, Value)> {
         let state = state.map(|state| ReportedState { state, at_ms: 0, is_anew: false });
         let key = Key::new(Kind::Device, "n", "d");
-        let device = Device { key: &key, uid: "u", facts };
+        let device = Device { key: &key, uid: "u", version: 5, facts };
         let call = recorded.change(kind, device, twins, state)?;
         let body = call.body.expect("a body");
         Some((call.verb, serde_json::from_str(body.get()).expect("JSON")))
@@ -344,7 +369,8 @@ mod tests {
             change(&old, Kind::DeviceStatus, &facts, &twins("b", side("2", 5, 1)), Some(&offline))
                 .expect("a call");
         assert_eq!(verb, Verb::Patch(PatchType::Merge));
-        assert_eq!(body["metadata"], json!({"resourceVersion": "7"}));
+        let annotations = json!({"edged.io/device-resource-version": "5"});
+        assert_eq!(body["metadata"], json!({"resourceVersion": "7", "annotations": annotations}));
         let names: Vec<&Value> =
             body["status"]["twins"].as_array().expect("a list").iter().collect();
         assert_eq!(*names[0], status["twins"][0], "it stays as it was");
@@ -361,21 +387,17 @@ mod tests {
 
     #[test]
     fn a_status_of_an_earlier_device_of_this_name_is_replaced() {
-        let old = recorded(&json!({"metadata": {"resourceVersion": "7",
+        let object = json!({"metadata": {"resourceVersion": "7",
             "ownerReferences": [{"kind": "Device", "uid": "earlier"}]},
             "status": {"state": "online", "twins": [
-                {"propertyName": "a", "reported": {"value": "1"}}]}}));
+                {"propertyName": "a", "reported": {"value": "1"}}]}});
+        let old = recorded(&object);
         let new = twins("b", side("2", 5, 1));
         let facts = facts(&["a", "b"]);
         let (_, body) = change(&old, Kind::DeviceStatus, &facts, &new, None).expect("a call");
         assert_eq!(body["metadata"]["ownerReferences"][0]["uid"], "u");
         assert_eq!(body["status"]["state"], Value::Null);
         assert_eq!(body["status"]["twins"].as_array().map(Vec::len), Some(1));
-        let key = Key::new(Kind::Device, "n", "d");
-        let device = Device { key: &key, uid: "u", facts: &facts };
-        let is_later = |kind, known| old.is_of_successor(kind, device, known);
-        assert!(!is_later(Kind::DeviceStatus, 7) && is_later(Kind::DeviceStatus, 6));
-        assert!(!is_later(Kind::Device, 6), "there is no other object");
         // Up to KubeEdge 1.22 it is the device's own.
         let (_, body) = change(&old, Kind::Device, &facts, &new, None).expect("a call");
         assert_eq!(body["status"]["twins"].as_array().map(Vec::len), Some(2));
@@ -383,9 +405,36 @@ mod tests {
     }
 
     #[test]
+    fn a_status_of_a_later_state_of_the_device_is_known() {
+        let (key, facts) = (Key::new(Kind::Device, "n", "d"), facts(&[]));
+        let device = |version| Device { key: &key, uid: "u", version, facts: &facts };
+        let status = |uid: &str, version: &str| {
+            recorded(&json!({"metadata": {"resourceVersion": "7",
+                "annotations": {"edged.io/device-resource-version": version},
+                "ownerReferences": [{"kind": "Device", "uid": uid}]}}))
+        };
+        for (uid, version, known, is_ahead) in [
+            ("u", "6", 6, false),
+            ("u", "6", 5, true),
+            ("u", "", 5, false),
+            ("u", "x", 5, false),
+            ("other", "", 6, true),
+            ("other", "", 7, false),
+            ("", "", 5, false),
+        ] {
+            let status = status(uid, version);
+            let got = status.may_be_ahead(Kind::DeviceStatus, device(known));
+            assert_eq!(got, is_ahead, "{uid} {version} {known}");
+            assert!(!status.may_be_ahead(Kind::Device, device(known)), "there is no other object");
+            let checked = Recorded { is_checked: true, ..status };
+            assert!(!checked.may_be_ahead(Kind::DeviceStatus, device(known)));
+        }
+    }
+
+    #[test]
     fn a_state_that_was_reported_before_the_recorded_one_is_left_out() {
         let (key, facts) = (Key::new(Kind::Device, "n", "d"), facts(&[]));
-        let device = Device { key: &key, uid: "u", facts: &facts };
+        let device = Device { key: &key, uid: "u", version: 5, facts: &facts };
         let change = |old: &Recorded, state: &str, at_ms: i64, is_anew: bool| {
             let state = &DeviceState { state: state.into(), last_online: "".into() };
             let state = Some(ReportedState { state, at_ms, is_anew });
@@ -395,7 +444,9 @@ mod tests {
         };
         let body = change(&Recorded::default(), "online", 20, false).expect("it is new");
         let annotations = &body["metadata"]["annotations"];
-        assert_eq!(*annotations, json!({"edged.io/state-reported-at-ms": "20"}));
+        let expected = json!({"edged.io/state-reported-at-ms": "20",
+            "edged.io/device-resource-version": "5"});
+        assert_eq!(*annotations, expected);
         let mut object = json!({"metadata": {"resourceVersion": "7", "annotations": annotations,
             "ownerReferences": [{"kind": "Device", "uid": "u"}]}, "status": {"state": "online"}});
         let old = recorded(&object);

@@ -7,6 +7,9 @@
 //!              └──────── refused, lost, another has written ◀┘
 //! ```
 //!
+//! Our watch of Devices may be behind: if the status seems to be of a later state of the Device,
+//! that is read first, and nothing is written unless it is the one that is known.
+//!
 //! The statuses are objects of their own if the API server has the kind, and it may be listed;
 //! otherwise those of the devices, as up to KubeEdge 1.22. A device whose write fails is tried
 //! again with a back-off of its own, and holds nobody up.
@@ -17,6 +20,7 @@ use super::super::cache::Cache;
 use super::super::calls::{OwnPart, StatusCall};
 use super::super::event::{Action, Severity};
 use super::super::key::{Key, NodeId};
+use super::super::object::{Object, Read};
 use super::super::time::{Backoff, Instant, Now};
 use super::super::{Controller, Session};
 use super::status::{Device, Recorded, ReportedState, is_resent, message};
@@ -102,6 +106,8 @@ enum Outcome {
     Written(Recorded),
     /// There is no object: it is created.
     Missing,
+    /// The Device was read after the status, and is as it is known.
+    Checked,
     /// The device is gone, or the API server will never take this: nothing more is to be done.
     Given,
     /// Another has written: it is read again.
@@ -204,7 +210,7 @@ impl Statuses {
         now: Instant,
         cache: &Cache,
         done: &mut Vec<Waiting>,
-    ) -> Option<(StatusCall, Call)> {
+    ) -> Option<(OwnPart, Call)> {
         let kind = self.target.kind?;
         while self.calls.len() < DEVICE_CALLS_MAX {
             let (at, key) = self.queue.first().filter(|(at, _)| *at <= now)?.clone();
@@ -218,39 +224,36 @@ impl Statuses {
             };
             let status = self.all.get_mut(&key).expect("it is queued");
             status.due_at = None;
-            let device = Device { key: &key, uid: &object.uid, facts };
-            let is_of_successor = |it: &Recorded| it.is_of_successor(kind, device, object.version);
-            if status.recorded.take_if(|recorded| is_of_successor(recorded)).is_some() {
-                // Another replica knows the device that has taken its place; or the status is about
-                // to be deleted.
-                let at = status.backoff.retry_at(now, DEVICE_RETRY_MIN_MS, DEVICE_RETRY_MAX_MS);
-                self.schedule(&key, at);
-                continue;
-            }
-            let call = if let Some(recorded) = &status.recorded {
-                let state = status.state.as_ref().map(|state| ReportedState {
-                    state,
-                    at_ms: status.state_at_ms,
-                    is_anew: status.is_anew,
-                });
-                let call = recorded.change(kind, device, &status.twins, state);
-                let Some(call) = call else {
-                    done.append(&mut status.settled());
-                    self.idle.insert(key);
-                    continue;
-                };
-                status.running = Some((StatusCall(self.last + 1), status.waiting.len()));
-                call
-            } else {
-                status.running = Some((StatusCall(self.last + 1), 0));
-                let (namespace, name) = (key.namespace.as_ref().into(), key.name.as_ref().into());
-                let (verb, subresource, body) = (Verb::Get, None, None);
-                Call { verb, kind, namespace, name, subresource, body }
+            let device = Device { key: &key, uid: &object.uid, version: object.version, facts };
+            let id = StatusCall(self.last + 1);
+            let (own, call) = match &status.recorded {
+                Some(recorded) if recorded.may_be_ahead(kind, device) => {
+                    status.running = Some((id, 0));
+                    (OwnPart::DeviceOfStatus(id), get(Kind::Device, &key))
+                }
+                Some(recorded) => {
+                    let state = status.state.as_ref().map(|state| ReportedState {
+                        state,
+                        at_ms: status.state_at_ms,
+                        is_anew: status.is_anew,
+                    });
+                    let call = recorded.change(kind, device, &status.twins, state);
+                    let Some(call) = call else {
+                        done.append(&mut status.settled());
+                        self.idle.insert(key);
+                        continue;
+                    };
+                    status.running = Some((id, status.waiting.len()));
+                    (OwnPart::DeviceStatus(id, verb_of(&call)), call)
+                }
+                None => {
+                    status.running = Some((id, 0));
+                    (OwnPart::DeviceStatus(id, "get"), get(kind, &key))
+                }
             };
-            self.last += 1;
-            let id = StatusCall(self.last);
+            self.last = id.0;
             self.calls.insert(id, key);
-            return Some((id, call));
+            return Some((own, call));
         }
         None
     }
@@ -268,6 +271,11 @@ impl Statuses {
         match outcome {
             Outcome::Read(recorded) => status.recorded = Some(recorded),
             Outcome::Missing => status.recorded = Some(Recorded::default()),
+            Outcome::Checked => {
+                if let Some(recorded) = &mut status.recorded {
+                    recorded.is_checked = true;
+                }
+            }
             Outcome::Written(recorded) => {
                 // Once its state is recorded, so is its new clock.
                 status.is_anew &= recorded.state_at_ms != status.state_at_ms;
@@ -369,8 +377,8 @@ impl Controller {
         let look = self.statuses.look(now.boot);
         self.call_own(now, OwnPart::DeviceStatusKind, look);
         let mut done = Vec::new();
-        while let Some((id, call)) = self.statuses.next(now.boot, &self.cache, &mut done) {
-            self.call_own(now, OwnPart::DeviceStatus(id, verb_of(&call)), Some(call));
+        while let Some((own, call)) = self.statuses.next(now.boot, &self.cache, &mut done) {
+            self.call_own(now, own, Some(call));
         }
         for waiting in done {
             self.confirm(waiting);
@@ -442,6 +450,25 @@ impl Controller {
         }
     }
 
+    /// The API server has answered what the Device of a status is now. If it is not the one that is
+    /// known, the watch is about to bring it.
+    pub(in crate::controller) fn device_of_status_answered(
+        &mut self,
+        now: Now,
+        id: StatusCall,
+        result: &CallResult,
+    ) {
+        let known = self.statuses.calls.get(&id).and_then(|key| self.cache.object(key));
+        let read = result.as_ref().ok().and_then(|raw| Object::read(Kind::Device, raw).ok());
+        let is_known = known.zip(read).is_some_and(|(known, Read { object, .. })| {
+            (&known.uid, known.version) == (&object.uid, object.version)
+        });
+        let outcome = if is_known { Outcome::Checked } else { Outcome::Failed };
+        for waiting in self.statuses.answered(now.boot, id, outcome) {
+            self.confirm(waiting);
+        }
+    }
+
     /// Logged once for each verb and kind, until it succeeds.
     fn device_call_forbidden(&mut self, verb: &'static str, kind: Kind, why: &str) {
         if self.statuses.refused.insert((verb, kind)) {
@@ -454,6 +481,11 @@ impl Controller {
             self.pending.push(Action::Log(Severity::Warn, line));
         }
     }
+}
+
+fn get(kind: Kind, key: &Key) -> Call {
+    let (namespace, name) = (key.namespace.as_ref().into(), key.name.as_ref().into());
+    Call { verb: Verb::Get, kind, namespace, name, subresource: None, body: None }
 }
 
 /// As RBAC calls it.
