@@ -64,6 +64,9 @@ pub const DEVICE_SAVE_MS: u64 = 10_000;
 pub const TWIN_VERSIONS_RESERVED: i64 = 2_000_000;
 /// Milliseconds between two messages to the cloud about one device.
 pub const DEVICE_MESSAGE_MS: u64 = 1_000;
+/// Milliseconds that a message waits, at a new link, for what must be saved before it is sent: a
+/// device has one message then. Longer than a save on slow flash; a full disk holds nothing up.
+pub const DEVICE_GATHER_MS: u64 = 2_000;
 /// Milliseconds that the cloud has to confirm a message before it is sent again (`EdgeCore`'s).
 pub const DEVICE_CONFIRM_MS: u64 = 60_000;
 /// Messages about one device without a confirmation, until it changes or the link is new: the

@@ -1,18 +1,26 @@
-//! Devices without a cluster: our controller, our agent, and a mapper that the test plays.
+//! Devices without a cluster: our controller, our agent, and a mapper that the test plays or
+//! clients of a real mosquitto.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::World;
 use super::support::agent::{NODE, Site};
+use super::support::broker::Broker;
 use super::support::controller::{Cloud, binary};
+use super::support::http;
 use super::support::mapper::Mapper;
 use super::support::wait::until;
 
-crate::tests!(a_device_of_the_folder_reaches_its_mapper_and_its_reports_the_commands);
+crate::tests!(
+    a_device_of_the_folder_reaches_its_mapper_and_its_reports_the_commands,
+    what_is_reported_while_the_cloud_is_away_arrives_as_the_last_values,
+);
 
 fn model() -> Value {
     json!({
@@ -38,12 +46,12 @@ fn device() -> Value {
     })
 }
 
-/// Serves mappers on this socket, and no MQTT clients.
-fn with_mappers(site: &Site, socket: &Path) {
+/// Serves mappers on this socket, and MQTT clients as these lines of `eventBus` say.
+fn with_mappers(site: &Site, socket: &Path, event_bus: &str) {
     let path = site.config.as_ref().expect("it was welcomed");
     let mut text = fs::read_to_string(path).expect("a file of ours");
     let lines = format!(
-        "  deviceTwin:\n    dmiSockPath: {}\n  eventBus:\n    enable: false\n",
+        "  deviceTwin:\n    dmiSockPath: {}\n  eventBus:\n    {event_bus}\n",
         socket.display()
     );
     text.push_str(&lines);
@@ -86,7 +94,7 @@ fn a_device_of_the_folder_reaches_its_mapper_and_its_reports_the_commands(world:
     let mut site = world.site("devices-folder");
     cloud.welcome(&mut site, cloud.hub);
     let socket = site.dir.join("dmi.sock");
-    with_mappers(&site, &socket);
+    with_mappers(&site, &socket, "enable: false");
     cloud.put("model.json", &model());
     cloud.put("device.json", &device());
     let agent = site.start();
@@ -131,7 +139,7 @@ fn a_device_of_the_folder_reaches_its_mapper_and_its_reports_the_commands(world:
         if text.starts_with("No devices") { Ok(()) } else { Err(text) }
     });
     until("the mapper is told", || {
-        let wait = std::time::Duration::from_secs(1);
+        let wait = Duration::from_secs(1);
         match mapper.next_call(wait) {
             Some(call) if call.method == "RemoveDevice" => Ok(()),
             Some(call) => Err(call.method),
@@ -140,6 +148,123 @@ fn a_device_of_the_folder_reaches_its_mapper_and_its_reports_the_commands(world:
     });
     let status = "/apis/devices.kubeedge.io/v1beta1/namespaces/default/devicestatuses/dev1";
     assert_eq!(cloud.object(status), Ok(None), "it goes with its device");
+    agent.terminate();
+    controller.terminate();
+}
+
+const DEVICES: usize = 2;
+const PROPERTIES: usize = 5;
+
+/// A device `pN` with the properties `v0` …
+fn with_properties(at: usize) -> Value {
+    let names = (0..PROPERTIES).map(|at| json!({"name": format!("v{at}")}));
+    json!({
+        "kind": "Device", "apiVersion": "devices.kubeedge.io/v1beta1",
+        "metadata": {"name": format!("p{at}"), "namespace": "default"},
+        "spec": {"nodeName": NODE, "protocol": {"protocolName": "modbus"},
+            "properties": names.collect::<Vec<_>>()},
+    })
+}
+
+/// All recorded values: device, property, value.
+fn recorded(cloud: &Cloud) -> Vec<(usize, String, String)> {
+    let mut all = Vec::new();
+    for at in 0..DEVICES {
+        let path =
+            format!("/apis/devices.kubeedge.io/v1beta1/namespaces/default/devicestatuses/p{at}");
+        let status = cloud.object(&path).ok().flatten().unwrap_or_default();
+        for twin in status["status"]["twins"].as_array().into_iter().flatten() {
+            let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
+            all.push((at, text(&twin["propertyName"]), text(&twin["reported"]["value"])));
+        }
+    }
+    all.sort();
+    all
+}
+
+/// `SOAK_S`: how long the cloud is away, in seconds; with 3600 it is the acceptance of devices.
+fn what_is_reported_while_the_cloud_is_away_arrives_as_the_last_values(world: &World) {
+    let away_s = std::env::var("SOAK_S").map_or(5, |it| it.parse().expect("seconds"));
+    let cloud = Cloud::new(world.folder("devices-away-cloud"));
+    let controller = cloud.start();
+    let mut site = world.site("devices-away");
+    cloud.welcome(&mut site, cloud.hub);
+    let broker = Broker::start(&site.dir);
+    let server = format!("mqttServerExternal: tcp://127.0.0.1:{}", broker.port);
+    with_mappers(&site, &site.dir.join("dmi.sock"), &server);
+    for at in 0..DEVICES {
+        cloud.put(&format!("p{at}.json"), &with_properties(at));
+    }
+    let agent = site.start();
+    let mut clients: Vec<_> = (0..DEVICES)
+        .map(|at| {
+            Command::new("mosquitto_pub")
+                .args(["-p", &broker.port.to_string(), "-q", "1", "-l"])
+                .args(["-t", &format!("$hw/events/device/default/p{at}/twin/update")])
+                .stdin(Stdio::piped())
+                .spawn()
+                .expect("mosquitto-clients is installed")
+        })
+        .collect();
+    let mut publish = |number: usize| {
+        let (at, property) = (number % DEVICES, number / DEVICES % PROPERTIES);
+        let twin = json!({format!("v{property}"): {"actual": {"value": number.to_string()}}});
+        let report = json!({"event_id": "e", "timestamp": 0, "twin": twin});
+        let stdin = clients[at].stdin.as_mut().expect("it is piped");
+        writeln!(stdin, "{report}").expect("it reads");
+    };
+    let all = DEVICES * PROPERTIES;
+    let expected = |numbers: std::ops::Range<usize>| {
+        let one = |number: usize| {
+            let property = format!("v{}", number / DEVICES % PROPERTIES);
+            (number % DEVICES, property, number.to_string())
+        };
+        let mut all: Vec<_> = numbers.map(one).collect();
+        all.sort();
+        all
+    };
+    let wait = |numbers: std::ops::Range<usize>| {
+        until("the last value of each property is recorded", || {
+            let got = recorded(&cloud);
+            if got == expected(numbers.clone()) {
+                return Ok(());
+            }
+            Err(format!("{got:?}\n{}\n{}", cloud.log_tail(), site.log_tail()))
+        });
+    };
+    // What is published before a device is known is lost.
+    until("a report is recorded", || {
+        publish(0);
+        std::thread::sleep(Duration::from_millis(200));
+        if recorded(&cloud).is_empty() { Err(site.log_tail()) } else { Ok(()) }
+    });
+    (0..all).for_each(&mut publish);
+    wait(0..all);
+    // What CloudCore would not record yet is told twice.
+    until("all is confirmed", || match &site.status()?["devices"]["unconfirmed"] {
+        left if *left == 0 => Ok(()),
+        left => Err(format!("{left}\n{}", site.log_tail())),
+    });
+
+    controller.kill();
+    let end = all * (1 + away_s);
+    for number in all..end {
+        publish(number);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let controller = cloud.start();
+    let began = Instant::now();
+    wait(end - all..end);
+    println!("after {away_s} s without a cloud all was recorded in {:?}", began.elapsed());
+    let page = http::get(cloud.api, "/metrics").expect("it answers").body;
+    let counter = |name: &str| {
+        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.expect("a counter").parse::<usize>().expect("a number")
+    };
+    let reports = counter("edgecontroller_device_reports_total")
+        - counter("edgecontroller_device_reports_ignored_total");
+    assert_eq!(reports, DEVICES, "one message of a device");
+    drop(clients);
     agent.terminate();
     controller.terminate();
 }

@@ -19,9 +19,9 @@ use super::progress::{Firmness, Progress};
 use super::twin::{self, Applied, Change, Delta, Synced};
 use crate::core::time::{Instant, Now};
 use crate::limits::{
-    DEVICE_ATTRIBUTES_MAX, DEVICE_CONFIRM_MS, DEVICE_MESSAGE_MS, DEVICE_PROPERTIES_MAX,
-    DEVICE_SENDS_MAX, TWIN_NAME_BYTES_MAX, TWIN_REFRESH_MS, TWIN_VALUE_BYTES_MAX,
-    TWIN_VERSIONS_RESERVED,
+    DEVICE_ATTRIBUTES_MAX, DEVICE_CONFIRM_MS, DEVICE_GATHER_MS, DEVICE_MESSAGE_MS,
+    DEVICE_PROPERTIES_MAX, DEVICE_SENDS_MAX, TWIN_NAME_BYTES_MAX, TWIN_REFRESH_MS,
+    TWIN_VALUE_BYTES_MAX, TWIN_VERSIONS_RESERVED,
 };
 use crate::model::device::{
     Attribute, AttributeChanges, Attributes, DeviceChange, DeviceId, DeviceObject, DeviceRow,
@@ -80,6 +80,8 @@ struct Upward {
     sends: u32,
     /// Not before this time.
     next_at: Instant,
+    /// Until then it waits for what is being saved.
+    gathers_until: Instant,
 }
 
 #[derive(Debug)]
@@ -498,8 +500,9 @@ impl Device {
 
     /// The link is new: nothing is under way, and everything may be sent. What is not saved is
     /// saved first, so that the cloud gets the latest values, and only these.
-    pub(super) fn link_up(&mut self) {
-        self.upward = Upward::default();
+    pub(super) fn link_up(&mut self, now: Now) {
+        let gathers_until = now.boot.plus_ms(DEVICE_GATHER_MS);
+        self.upward = Upward { gathers_until, ..Upward::default() };
         for property in self.properties.values_mut() {
             property.held = None;
         }
@@ -528,7 +531,9 @@ impl Device {
         }
         let confirmed_by = |message: &Message| message.sent_at.plus_ms(DEVICE_CONFIRM_MS);
         let free_at = self.upward.message.as_ref().map_or(Instant::default(), confirmed_by);
-        Some(free_at.max(self.upward.next_at))
+        let at = free_at.max(self.upward.next_at);
+        let gathers = at < self.upward.gathers_until && self.is_blocked();
+        Some(if gathers { self.upward.gathers_until } else { at })
     }
 
     /// The report of [`Device::report`] was sent as the message of this id.
@@ -548,7 +553,8 @@ impl Device {
         };
         let (sent_at, next_at) = (now.boot, now.boot.plus_ms(DEVICE_MESSAGE_MS));
         let message = Some(Message { id: message, sent_at, contents });
-        self.upward = Upward { message, sends: self.upward.sends + 1, next_at };
+        let sends = self.upward.sends + 1;
+        self.upward = Upward { message, sends, next_at, ..Upward::default() };
     }
 
     /// The cloud has what the message of this id said. Returns whether there is such a message.

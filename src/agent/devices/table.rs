@@ -287,7 +287,7 @@ impl Table {
     pub(super) fn link_up(&mut self, now: Now) {
         self.is_linked = true;
         for (id, device) in &mut self.devices {
-            device.link_up();
+            device.link_up(now);
             self.unsent.insert(id.clone());
         }
         let blocked = self.devices.iter().filter(|(_, device)| device.is_blocked());

@@ -9,11 +9,11 @@ mod view;
 use super::*;
 use crate::core::time::Wall;
 use crate::limits::{
-    DEVICE_CONFIRM_MS, DEVICE_MESSAGE_MS, DEVICE_PROPERTIES_MAX, DEVICE_SAVE_MS, DEVICE_SENDS_MAX,
-    MAPPER_CALL_MS, MAPPER_CHECK_MS, MAPPER_LOST_MS, MAPPER_REFUSED_MAX_MS, MAPPER_REFUSED_MIN_MS,
-    MAPPER_REMOVALS_MAX, MAPPER_RETRY_MAX_MS, MAPPER_RETRY_MIN_MS, MAPPERS_MAX, NODE_DEVICES_MAX,
-    TWIN_MARK_MS, TWIN_NAME_BYTES_MAX, TWIN_REFRESH_MS, TWIN_SAVE_MS, TWIN_VERSIONS_RESERVED,
-    TWINS_MAX,
+    DEVICE_CONFIRM_MS, DEVICE_GATHER_MS, DEVICE_MESSAGE_MS, DEVICE_PROPERTIES_MAX, DEVICE_SAVE_MS,
+    DEVICE_SENDS_MAX, MAPPER_CALL_MS, MAPPER_CHECK_MS, MAPPER_LOST_MS, MAPPER_REFUSED_MAX_MS,
+    MAPPER_REFUSED_MIN_MS, MAPPER_REMOVALS_MAX, MAPPER_RETRY_MAX_MS, MAPPER_RETRY_MIN_MS,
+    MAPPERS_MAX, NODE_DEVICES_MAX, TWIN_MARK_MS, TWIN_NAME_BYTES_MAX, TWIN_REFRESH_MS,
+    TWIN_SAVE_MS, TWIN_VERSIONS_RESERVED, TWINS_MAX,
 };
 use crate::model::device::{
     DELETED, GivenSide, GivenTwin, ManagerCallId, MapperCall, MapperCallId, MapperError, TwinRow,
@@ -127,7 +127,11 @@ impl World {
     }
 
     fn update(&mut self, event: &str, update: PropertyUpdate) -> Vec<Published> {
-        let content = ClientContent::TwinUpdate(dev1(), vec![("temp".into(), update)]);
+        self.update_of("temp", event, update)
+    }
+
+    fn update_of(&mut self, name: &str, event: &str, update: PropertyUpdate) -> Vec<Published> {
+        let content = ClientContent::TwinUpdate(dev1(), vec![(name.into(), update)]);
         let request = ClientRequest { event_id: event.into(), content };
         published(self.handle(DeviceEvent::Request(request)))
     }
@@ -494,6 +498,37 @@ fn an_unconfirmed_report_is_repeated_with_the_value_of_then_and_given_up() {
     assert_eq!(world.reported().expect("it has changed").1, "- 2");
     world.link_up();
     assert_eq!(world.reported().expect("the link is new").1, "- 2");
+}
+
+#[test]
+fn at_a_new_link_a_device_has_one_message_with_all_that_must_be_saved_first() {
+    let mut world = World::new();
+    world.device("dev1", "", 1);
+    world.update("u", actual("1"));
+    world.step();
+    world.pass(TWIN_SAVE_MS);
+    world.step();
+    let properties = |report: Option<(Box<str>, DeviceUpstream)>| match report {
+        Some((_, DeviceUpstream::Twins(_, twins))) => twins.len(),
+        None => 0,
+        other => panic!("{other:?}"),
+    };
+    for is_full in [false, true] {
+        // A new property: its version must be saved first.
+        world.saves = false;
+        world.update("u", actual(&is_full.to_string()));
+        world.update_of(&format!("rpm{is_full}"), "u", actual("7"));
+        world.link_up();
+        assert_eq!(properties(world.report()), 0, "it is being saved");
+        if is_full {
+            world.pass(DEVICE_GATHER_MS);
+            assert_eq!(properties(world.report()), 1, "a full disk holds nothing else up");
+        } else {
+            world.saves = true;
+            world.step();
+            assert_eq!(properties(world.report()), 2);
+        }
+    }
 }
 
 #[test]
