@@ -37,6 +37,8 @@ pub const NAMES: &[&str] = &[
     #[cfg(feature = "devices")]
     "ahead of a mark",
     #[cfg(feature = "devices")]
+    "attributes",
+    #[cfg(feature = "devices")]
     "client answered",
     #[cfg(feature = "devices")]
     "devices are quiet",

@@ -28,9 +28,9 @@ use edged::agent::Config;
 use edged::agent::event::{DeviceAction, DeviceEvent, Event};
 use edged::limits::MAPPER_LOST_MS;
 use edged::model::device::{
-    ClientContent, ClientRequest, DeviceChange, DeviceId, ManagerAnswer, ManagerCall,
-    ManagerCallId, MapperCall, MapperCallId, Member, PropertyUpdate, Publication, Published,
-    ReportedTwin,
+    AttributeChanges, ClientContent, ClientRequest, DeviceChange, DeviceId, ManagerAnswer,
+    ManagerCall, ManagerCallId, MapperCall, MapperCallId, Member, PropertyUpdate, Publication,
+    Published, ReportedTwin,
 };
 use edged::model::message::Message;
 use edged::model::meta::Saved;
@@ -100,6 +100,8 @@ struct Expected {
     members: VecDeque<Members>,
     /// States that mappers have reported.
     states: VecDeque<(DeviceId, Box<str>)>,
+    /// Attributes that the cloud has changed.
+    attributes: VecDeque<(DeviceId, AttributeChanges)>,
     /// Registrations of mappers that have ended since.
     ended: Vec<ManagerCallId>,
 }
@@ -403,10 +405,24 @@ impl DeviceSim {
                 }
                 self.truth.remove(|id| !all.contains(id), &mut removed);
             }
-            _ => {}
+            other => {
+                if let Some(id) = other.strip_prefix("device/") {
+                    self.attributes_change(DeviceId::of(id), &content["attributes"]);
+                }
+            }
         }
         self.members_change(added);
         self.members_change(removed);
+    }
+
+    fn attributes_change(&mut self, id: DeviceId, given: &Value) {
+        let changes = self.truth.change_attributes(&id, given);
+        if !changes.is_empty() {
+            self.counts.push("changes of attributes");
+            if self.has_clients {
+                self.expected.attributes.push_back((id, changes));
+            }
+        }
     }
 
     // ---- what the agent does ----
@@ -480,13 +496,20 @@ impl DeviceSim {
                 );
                 return;
             }
+            Published::Attributes(id, changes) => {
+                let expected = self.expected.attributes.pop_front();
+                judge!(
+                    expected.as_ref().is_some_and(|(of, all)| (of, all) == (id, changes)),
+                    "[attributes] {changes:?} of {id} are published, expected {expected:?}"
+                );
+                return;
+            }
             Published::Document(..) | Published::Delta { .. } => return,
             Published::Updated(..)
             | Published::Refused(..)
             | Published::Members(_)
             | Published::Twins(..)
-            | Published::State(..)
-            | Published::Attributes(..) => {}
+            | Published::State(..) => {}
         }
         let expected = self.expected.answers.remove(event_id);
         match (expected, content) {
@@ -544,12 +567,13 @@ impl DeviceSim {
 
     /// All requests of the events before this step are answered.
     fn stepped(&mut self) {
-        let Expected { answers, calls, members, states, .. } = &self.expected;
+        let Expected { answers, calls, members, states, attributes, .. } = &self.expected;
         // A mapper's registration is answered once it is durable.
         let is_answered = answers.is_empty() && calls.keys().all(|id| self.is_registration(*id));
         judge!(is_answered, "[client answered] {} requests have no answer", answers.len());
         let is_told = members.is_empty() && states.is_empty();
         judge!(is_told, "[members] {members:?} and {states:?} are not published");
+        judge!(attributes.is_empty(), "[attributes] {attributes:?} are not published");
     }
 }
 

@@ -12,7 +12,7 @@ use edged::model::device::{
 pub struct Rows {
     pub devices: BTreeMap<DeviceId, DeviceRow>,
     pub twins: BTreeMap<(DeviceId, Box<str>), TwinRow>,
-    attributes: BTreeMap<DeviceId, Attributes>,
+    pub attributes: BTreeMap<DeviceId, Attributes>,
     /// Digests, by mapper and object.
     acknowledged: BTreeMap<(Box<str>, Box<str>), u64>,
 }

@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use edged::limits::DEVICE_PROPERTIES_MAX;
-use edged::model::device::{DELETED, DeviceId, PropertyUpdate, Twin, Twins};
+use edged::model::device::{
+    Attribute, AttributeChanges, Attributes, DELETED, DeviceId, PropertyUpdate, Twin, Twins,
+};
 use serde_json::Value;
 
 use super::rows::Rows;
@@ -24,6 +26,7 @@ pub struct Known {
     uid: Option<Box<str>>,
     pub state: Box<str>,
     pub properties: BTreeMap<Box<str>, Property>,
+    attributes: Attributes,
 }
 
 /// A property.
@@ -109,6 +112,11 @@ impl Truth {
                 Known { uid: row.uid.clone(), state: row.state.state.clone(), ..Known::default() };
             self.devices.insert(id.clone(), known);
         }
+        for (id, attributes) in &rows.attributes {
+            if let Some(known) = self.devices.get_mut(id) {
+                known.attributes.clone_from(attributes);
+            }
+        }
         for ((id, property), row) in &rows.twins {
             if let Some(known) = self.devices.get_mut(id) {
                 let row = Property::of(&row.twin, row.desired.clone());
@@ -190,9 +198,40 @@ impl Truth {
         Ok(())
     }
 
-    /// The first property that is not stored as it is.
+    /// The cloud changes attributes of a device. Returns what is then another.
+    pub fn change_attributes(&mut self, id: &DeviceId, given: &Value) -> AttributeChanges {
+        let Some(known) = self.devices.get_mut(id) else { return Vec::new() };
+        let mut changes = Vec::new();
+        for (name, given) in given.as_object().into_iter().flatten() {
+            let attribute = given["value"].as_str().map(|value| Attribute {
+                value: value.into(),
+                optional: true,
+                type_name: "string".into(),
+            });
+            let name = Box::<str>::from(&**name);
+            if known.attributes.get(&name) == attribute.as_ref() {
+                continue;
+            }
+            match &attribute {
+                Some(attribute) => {
+                    known.attributes.insert(name.clone(), attribute.clone());
+                }
+                None => drop(known.attributes.remove(&name)),
+            }
+            changes.push((name, attribute));
+        }
+        changes
+    }
+
+    /// The first property or attribute that is not stored as it is.
     pub fn differs(&self, rows: &Rows) -> Option<String> {
+        let none = Attributes::default();
         self.devices.iter().find_map(|(id, known)| {
+            let stored = rows.attributes.get(id).unwrap_or(&none);
+            if *stored != known.attributes {
+                let attributes = &known.attributes;
+                return Some(format!("{id} has {attributes:?}, stored {stored:?}"));
+            }
             known.properties.iter().find_map(|(name, property)| {
                 let row = rows.twins.get(&(id.clone(), name.clone()));
                 let stored = row.map(|row| Property::of(&row.twin, row.desired.clone()));

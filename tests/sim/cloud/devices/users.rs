@@ -21,7 +21,7 @@ impl CloudSim {
         }
         let devices = self.devices.as_mut().expect("there are some");
         let name = format!("dev{}", devices.chance.below(DEVICES));
-        let draw = devices.chance.below(14);
+        let draw = devices.chance.below(16);
         let model = *devices.chance.pick(&MODELS);
         let number = devices.next_number();
         let chance = &mut devices.chance;
@@ -60,10 +60,14 @@ impl CloudSim {
                 self.api.put(&key, value, ChangeKind::Changed);
                 "change the protocol"
             }
-            (Some(mut value), 9) => {
+            (Some(mut value), 11) => {
                 value["spec"]["deviceModelRef"]["name"] = model.into();
                 self.api.put(&key, value, ChangeKind::Changed);
                 "change the model of a device"
+            }
+            (Some(_), 9 | 10) => {
+                self.say_attributes(&name);
+                "change attributes"
             }
             (Some(mut value), _) => {
                 // As clouds up to 1.22 do with each report.
@@ -80,20 +84,43 @@ impl CloudSim {
         self.timers.push((ms, Due::Device(DeviceDue::UserChange)));
     }
 
+    /// As clouds up to 1.14 do, without an acknowledgement.
+    fn say_attributes(&mut self, name: &str) {
+        let devices = self.devices.as_mut().expect("there are some");
+        let mut attributes = json!({});
+        for attribute in ["maker", "place", "serial"] {
+            let value = devices.chance.below(3).to_string();
+            let given = json!({"value": value, "metadata": {"type": "string"}});
+            match devices.chance.below(4) {
+                0 => attributes[attribute] = Value::Null,
+                1 => {}
+                _ => attributes[attribute] = given,
+            }
+        }
+        let content = json!({"event_id": "x", "timestamp": 1, "attributes": attributes});
+        self.say(&format!("device/default/{name}"), &content);
+    }
+
+    fn say(&mut self, resource: &str, content: &Value) {
+        if self.hub.conn.is_some() {
+            let mut message = self.hub.message("update", resource, "", content);
+            message.route.group = "twin".into();
+            message.route.source = "devicecontroller".into();
+            self.hub.written.push(message);
+        }
+    }
+
     /// Without an acknowledgement, so it may be lost.
     fn say_membership(&mut self, name: &str, is_added: bool) {
         let devices = self.devices.as_mut().expect("there are some");
         let is_lost = devices.chance.percent(devices.rates.membership_lost_pct);
-        if self.hub.conn.is_none() || is_lost {
+        if is_lost {
             return;
         }
         let list = json!([{"id": format!("default/{name}"), "name": name}]);
         let (added, removed) = if is_added { (list, Value::Null) } else { (Value::Null, list) };
         let content = json!({"event_id": "x", "added_devices": added, "removed_devices": removed});
-        let mut message = self.hub.message("update", "membership", "", &content);
-        message.route.group = "twin".into();
-        message.route.source = "devicecontroller".into();
-        self.hub.written.push(message);
+        self.say("membership", &content);
     }
 }
 
