@@ -268,8 +268,9 @@ impl Meta {
     pub(super) fn delete_rows_of_earlier(&mut self, pod: Resource<'_>) {
         for kind in rows::MADE_OF_PODS {
             let key = Resource { kind, ..pod }.to_string();
-            let uid = self.stored_object(&key).and_then(StoredObject::made_of).map(Box::from);
-            if let Some(uid) = uid.filter(|uid: &Box<str>| !self.is_latest(&pod.to_string(), uid)) {
+            let made_of = self.stored_object(&key).and_then(StoredObject::made_of);
+            let Some(uid) = made_of.map(Box::<str>::from) else { continue };
+            if !self.is_latest(&pod.to_string(), &uid) {
                 let _ = self.delete(&key, &uid, None);
             }
         }
