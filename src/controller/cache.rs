@@ -530,8 +530,8 @@ impl Cache {
         }
     }
 
-    /// It was fetched, and does not exist. Its deletion is not told by the watch if that began after
-    /// it: it is bound to no node any more.
+    /// It was fetched, and does not exist. The watch does not tell of a deletion before it began: no
+    /// node has it any more.
     pub(super) fn absent(&mut self, now: Instant, key: &Key) {
         if !self.is_unknown(key) {
             return;

@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -182,6 +182,34 @@ fn recorded(cloud: &Cloud) -> Vec<(usize, String, String)> {
     all
 }
 
+/// MQTT clients that report numbers of all properties, one after another, by a real mosquitto.
+struct Clients(Vec<Child>);
+
+impl Clients {
+    fn start(broker: &Broker) -> Self {
+        let client = |at: usize| {
+            let mut command = Command::new("mosquitto_pub");
+            command.args(["-p", &broker.port.to_string(), "-q", "1", "-l"]);
+            command.args(["-t", &format!("$hw/events/device/default/p{at}/twin/update")]);
+            command.stdin(Stdio::piped()).spawn().expect("mosquitto-clients is installed")
+        };
+        Self((0..DEVICES).map(client).collect())
+    }
+
+    fn publish(&mut self, number: usize) {
+        let (at, property, value) = place(number);
+        let report = json!({"event_id": "e", "timestamp": 0,
+            "twin": {property: {"actual": {"value": value}}}});
+        let stdin = self.0[at].stdin.as_mut().expect("it is piped");
+        writeln!(stdin, "{report}").expect("it reads");
+    }
+}
+
+/// Device, property and value of a number.
+fn place(number: usize) -> (usize, String, String) {
+    (number % DEVICES, format!("v{}", number / DEVICES % PROPERTIES), number.to_string())
+}
+
 /// `SOAK_S`: how long the cloud is away, in seconds; with 3600 it is the acceptance of devices.
 fn what_is_reported_while_the_cloud_is_away_arrives_as_the_last_values(world: &World) {
     let away_s = std::env::var("SOAK_S").map_or(5, |it| it.parse().expect("seconds"));
@@ -196,37 +224,14 @@ fn what_is_reported_while_the_cloud_is_away_arrives_as_the_last_values(world: &W
         cloud.put(&format!("p{at}.json"), &with_properties(at));
     }
     let agent = site.start();
-    let mut clients: Vec<_> = (0..DEVICES)
-        .map(|at| {
-            Command::new("mosquitto_pub")
-                .args(["-p", &broker.port.to_string(), "-q", "1", "-l"])
-                .args(["-t", &format!("$hw/events/device/default/p{at}/twin/update")])
-                .stdin(Stdio::piped())
-                .spawn()
-                .expect("mosquitto-clients is installed")
-        })
-        .collect();
-    let mut publish = |number: usize| {
-        let (at, property) = (number % DEVICES, number / DEVICES % PROPERTIES);
-        let twin = json!({format!("v{property}"): {"actual": {"value": number.to_string()}}});
-        let report = json!({"event_id": "e", "timestamp": 0, "twin": twin});
-        let stdin = clients[at].stdin.as_mut().expect("it is piped");
-        writeln!(stdin, "{report}").expect("it reads");
-    };
+    let mut clients = Clients::start(&broker);
     let all = DEVICES * PROPERTIES;
-    let expected = |numbers: std::ops::Range<usize>| {
-        let one = |number: usize| {
-            let property = format!("v{}", number / DEVICES % PROPERTIES);
-            (number % DEVICES, property, number.to_string())
-        };
-        let mut all: Vec<_> = numbers.map(one).collect();
-        all.sort();
-        all
-    };
     let wait = |numbers: std::ops::Range<usize>| {
+        let mut expected: Vec<_> = numbers.map(place).collect();
+        expected.sort();
         until("the last value of each property is recorded", || {
             let got = recorded(&cloud);
-            if got == expected(numbers.clone()) {
+            if got == expected {
                 return Ok(());
             }
             Err(format!("{got:?}\n{}\n{}", cloud.log_tail(), site.log_tail()))
@@ -234,11 +239,11 @@ fn what_is_reported_while_the_cloud_is_away_arrives_as_the_last_values(world: &W
     };
     // What is published before a device is known is lost.
     until("a report is recorded", || {
-        publish(0);
+        clients.publish(0);
         std::thread::sleep(Duration::from_millis(200));
         if recorded(&cloud).is_empty() { Err(site.log_tail()) } else { Ok(()) }
     });
-    (0..all).for_each(&mut publish);
+    (0..all).for_each(|number| clients.publish(number));
     wait(0..all);
     // What CloudCore would not record yet is told twice.
     until("all is confirmed", || match &site.status()?["devices"]["unconfirmed"] {
@@ -249,7 +254,7 @@ fn what_is_reported_while_the_cloud_is_away_arrives_as_the_last_values(world: &W
     controller.kill();
     let end = all * (1 + away_s);
     for number in all..end {
-        publish(number);
+        clients.publish(number);
         std::thread::sleep(Duration::from_millis(100));
     }
     let controller = cloud.start();
@@ -264,7 +269,15 @@ fn what_is_reported_while_the_cloud_is_away_arrives_as_the_last_values(world: &W
     let reports = counter("edgecontroller_device_reports_total")
         - counter("edgecontroller_device_reports_ignored_total");
     assert_eq!(reports, DEVICES, "one message of a device");
-    drop(clients);
     agent.terminate();
     controller.terminate();
+}
+
+impl Drop for Clients {
+    fn drop(&mut self) {
+        for client in &mut self.0 {
+            let _ = client.kill();
+            let _ = client.wait();
+        }
+    }
 }
