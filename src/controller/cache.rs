@@ -530,7 +530,7 @@ impl Cache {
         }
     }
 
-    /// It was fetched, and does not exist. The watch does not tell of a deletion before it began: no
+    /// It was fetched, and does not exist. No watch tells of a deletion before it began: no
     /// node has it any more.
     pub(super) fn absent(&mut self, now: Instant, key: &Key) {
         if !self.is_unknown(key) {

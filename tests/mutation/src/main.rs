@@ -41,7 +41,7 @@ const CORES: [&str; 6] = ["agent", "controller", "core", "model", "runtime", "wi
 /// Their unit tests.
 const UNITS: [&str; 6] = ["agent::", "controller::", "core::", "model::", "runtime::", "wire::"];
 /// The features that the cores need beside the default ones.
-const FEATURES: [&str; 3] = ["controller", "devices", "runtime"];
+const FEATURES: [&str; 3] = ["controller", "full", "runtime"];
 
 /// The arguments.
 struct Plan {
