@@ -38,6 +38,7 @@ fn labelled(name: &str, version: u64, labels: &[(&str, &str)]) -> Arc<Item> {
         version,
         labels,
         node: "".into(),
+        phase: "".into(),
         created: "".into(),
         digest: version,
         text: format!("{name}@{version}").into(),
