@@ -199,12 +199,18 @@ fn writes_go_to_the_cloud_where_they_are_allowed() {
     });
     assert_eq!(options, want);
     assert_eq!(write("DELETE", one, "", "").expect("a deletion").verb, "delete");
+    let protobuf = "application/vnd.kubernetes.protobuf";
+    assert!(write("DELETE", one, protobuf, "").is_ok(), "there is no body");
+    assert!(write("POST", all, "application/json; charset=utf-8", object).is_ok());
     for (method, target, content, body, code) in [
         ("POST", all, "", "", 400),
         ("POST", all, "", "{", 400),
         ("POST", all, "", r#"{"apiVersion":"v1","kind":"Secret"}"#, 400),
         ("POST", all, "", r#"{"apiVersion":"v2","kind":"ConfigMap"}"#, 400),
         ("PATCH", one, "text/plain", "{}", 415),
+        ("POST", all, "application/vnd.kubernetes.protobuf", object, 415),
+        ("PUT", one, "application/yaml", object, 415),
+        ("DELETE", one, "application/vnd.kubernetes.protobuf", "{}", 415),
         ("DELETE", all, "", "", 405),
         ("POST", "/api/v1/secrets", "", object, 404),
     ] {
