@@ -47,13 +47,39 @@ fn groups() -> Vec<Value> {
     all.into_iter().map(group).collect()
 }
 
+/// Those of the API server: kubectl knows none by itself.
+fn short_names(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::Node => &["no"],
+        Kind::ConfigMap => &["cm"],
+        Kind::Pod => &["po"],
+        Kind::ServiceAccount => &["sa"],
+        Kind::PersistentVolume => &["pv"],
+        Kind::PersistentVolumeClaim => &["pvc"],
+        Kind::Event => &["ev"],
+        Kind::Secret
+        | Kind::DeviceModel
+        | Kind::Device
+        | Kind::Lease
+        | Kind::VolumeAttachment
+        | Kind::DeviceStatus
+        | Kind::ObjectSync
+        | Kind::ClusterObjectSync
+        | Kind::ImagePrePullJob
+        | Kind::NodeUpgradeJob
+        | Kind::ConfigUpdateJob
+        | Kind::RuleEndpoint
+        | Kind::Rule => &[],
+    }
+}
+
 fn resources(group_version: &str) -> Option<Value> {
     let of_it = Kind::ALL.into_iter().filter(|kind| kind.api_version() == group_version);
     let one = |kind: Kind| {
         json!({
             "name": kind.plural(), "singularName": kind.name().to_lowercase(),
             "namespaced": kind.is_namespaced(), "kind": kind.name(),
-            "verbs": ["get", "list", "watch"],
+            "verbs": ["get", "list", "watch"], "shortNames": short_names(kind),
         })
     };
     let all: Vec<Value> = of_it.map(one).collect();

@@ -508,6 +508,9 @@ fn the_kinds_of_manifests_are_discovered() {
         let all = list["resources"].as_array().expect("a list");
         let of_it = all.iter().find(|it| it["name"] == kind.plural()).expect("a resource");
         assert_eq!(of_it["namespaced"], kind.is_namespaced());
+        if kind == Kind::Pod {
+            assert_eq!(of_it["shortNames"], json!(["po"]));
+        }
     }
     assert_eq!(value(ask("/readyz")), "ok");
     for path in ["/", "/apis/nowhere.example", "/api/v2", "/openapi/v2", "/apis/a/b/c"] {
