@@ -50,8 +50,8 @@ struct EntryJson<'a> {
 /// Methods that a call may have.
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 
-/// Whether a message of the cloud is one of the router for `ServiceBus`. CloudCore copies the source
-/// of an application's request into the answer to it.
+/// Whether a message of the cloud is one of the router for `ServiceBus`. CloudCore copies the
+/// source of an application's request into the answer to it.
 pub fn is_of_router(route: &Route) -> bool {
     let is_answer = &*route.source == "servicebus" && &*route.operation == "response";
     &*route.group == "user" && (is_answer || &*route.source == "router_servicebus")

@@ -163,8 +163,8 @@ fn refusal(answered: &Answered<'_>) -> Answer {
     }
 }
 
-/// A refusal of a list by CloudCore, which keeps only the text of the API server's error. `None`: it
-/// is no refusal, for example because the API server could not be reached.
+/// A refusal of a list by CloudCore, which keeps only the text of the API server's error. `None`:
+/// it is no refusal, for example because the API server could not be reached.
 #[cfg(feature = "metaserver")]
 fn list_refusal(reason: &str) -> Option<Answer> {
     let message = reason.strip_prefix("get current list error: ")?;
