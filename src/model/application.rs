@@ -1,6 +1,7 @@
 //! What MetaServer and the cloud's dynamic controller speak of: resources, selections of their
 //! objects, and requests for them (metaserver.md, sections 4 and 6).
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use super::selector::{LabelSelector, Labels};
@@ -69,13 +70,18 @@ pub struct Scope {
     pub name: Box<str>,
     /// `spec.nodeName`; empty: any.
     pub node: Box<str>,
+    /// `status.phase` of pods; empty: any.
+    pub phase: Box<str>,
+    /// What it is not.
+    pub other_phases: BTreeSet<Box<str>>,
 }
 
 impl Scope {
     /// All objects of a resource.
     pub fn all(gvr: Gvr) -> Self {
-        let (namespace, name, node) = Default::default();
-        Self { gvr, namespace, labels: LabelSelector::default(), name, node }
+        let (namespace, name, node, phase) = Default::default();
+        let (labels, other_phases) = Default::default();
+        Self { gvr, namespace, labels, name, node, phase, other_phases }
     }
 
     /// The label selector's text; empty: there is none.
@@ -87,7 +93,10 @@ impl Scope {
     pub fn field_selector(&self) -> String {
         let name = (!self.name.is_empty()).then(|| format!("metadata.name={}", self.name));
         let node = (!self.node.is_empty()).then(|| format!("spec.nodeName={}", self.node));
-        name.into_iter().chain(node).collect::<Vec<_>>().join(",")
+        let phase = (!self.phase.is_empty()).then(|| format!("status.phase={}", self.phase));
+        let others = self.other_phases.iter().map(|other| format!("status.phase!={other}"));
+        let terms = name.into_iter().chain(node).chain(phase).chain(others);
+        terms.collect::<Vec<_>>().join(",")
     }
 
     /// The id of its watch: the same in each connection, because the cloud knows a watch by it.
@@ -109,6 +118,8 @@ impl Scope {
         (self.namespace.is_empty() || self.namespace == item.namespace)
             && (self.name.is_empty() || self.name == item.name)
             && (self.node.is_empty() || self.node == item.node)
+            && (self.phase.is_empty() || self.phase == item.phase)
+            && !self.other_phases.contains(&item.phase)
             && self.labels.matches(&item.labels)
     }
 }
@@ -128,6 +139,8 @@ pub struct Item {
     pub labels: Labels,
     /// `spec.nodeName`; empty: none.
     pub node: Box<str>,
+    /// `status.phase`; empty: none.
+    pub phase: Box<str>,
     /// `creationTimestamp`, as it is written; empty: none.
     pub created: Box<str>,
     /// Of its content without versions and the times of heartbeats: an object with the same digest

@@ -50,9 +50,16 @@ struct EntryJson<'a> {
 /// Methods that a call may have.
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 
+/// Whether a message of the cloud is one of the router for `ServiceBus`. CloudCore copies the
+/// source of an application's request into the answer to it.
+pub fn is_of_router(route: &Route) -> bool {
+    let is_answer = &*route.source == "servicebus" && &*route.operation == "response";
+    &*route.group == "user" && (is_answer || &*route.source == "router_servicebus")
+}
+
 /// Reads a message of the router with this content; `None`: it is not about ServiceBus.
 pub fn decode_cloud(route: &Route, parent: &str, text: &str) -> Option<BusDownstream> {
-    if &*route.source != "router_servicebus" || &*route.group != "user" {
+    if !is_of_router(route) {
         return None;
     }
     match &*route.operation {

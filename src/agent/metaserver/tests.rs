@@ -38,6 +38,7 @@ fn labelled(name: &str, version: u64, labels: &[(&str, &str)]) -> Arc<Item> {
         version,
         labels,
         node: "".into(),
+        phase: "".into(),
         created: "".into(),
         digest: version,
         text: format!("{name}@{version}").into(),
@@ -450,6 +451,28 @@ fn pods_are_of_this_node_and_never_asked_for() {
     assert!(bench.request().is_none());
     assert_eq!(bench.core.watches().count(), 0);
     assert_eq!(bench.core.begin_save(bench.now), [], "the table of the cloud's objects has them");
+}
+
+#[test]
+fn pods_are_the_stores_while_there_is_no_link() {
+    let mut bench = Bench::up();
+    let pod = Arc::new(Item { kind: "Pod".into(), ..(*item("p", 5)).clone() });
+    bench.core.pushed(bench.now, &pod);
+    let ask = |bench: &mut Bench| {
+        let (scope, recency) = (Scope::all(gvr("pods")), Recency::Latest);
+        bench.open(Call::List { scope, recency, form: Form::Whole });
+        for name in ["p", "q"] {
+            let served = bench.core.settings.find(&gvr("pods")).expect("it is served").clone();
+            let (namespace, name) = ("a".into(), name.into());
+            bench.open(Call::Get { served, namespace, name, form: Form::Whole });
+        }
+        bench.step()
+    };
+    let here = [(1, "[p@5] at 5"), (2, "p@5"), (3, "404 NotFound")];
+    assert_eq!(ask(&mut bench), replies(&here));
+    bench.core.link_down();
+    let stored = [(4, "[p@5] at 5 (store)"), (5, "p@5 (store)"), (6, "404 NotFound")];
+    assert_eq!(ask(&mut bench), replies(&stored));
 }
 
 #[test]

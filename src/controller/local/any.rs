@@ -4,7 +4,7 @@
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::{Key, Objects};
+use super::{Key, Objects, discovery};
 use crate::controller::dynamic::AnyObject;
 use crate::model::any_api::{AnyCall, AnyTarget, AnyVerb};
 use crate::model::api::{CallError, CallResult, Kind};
@@ -14,8 +14,15 @@ use crate::model::selector::{FieldSelector, LabelSelector};
 impl Objects {
     /// Answers a call.
     pub fn call_any(&self, call: &AnyCall) -> CallResult {
-        let AnyTarget::Object { resource, namespace, name, subresource } = &call.target else {
-            return Err(refused(404, "NotFound", "a folder of manifests has no such path"));
+        let (resource, namespace, name, subresource) = match &call.target {
+            AnyTarget::Object { resource, namespace, name, subresource } => {
+                (resource, namespace, name, subresource)
+            }
+            AnyTarget::Path(path) => {
+                let missing = || refused(404, "NotFound", "a folder of manifests has no such path");
+                let answer = discovery::answer(path).ok_or_else(missing)?;
+                return Ok(to_raw_value(&answer).expect("plain data"));
+            }
         };
         let kind = kind_of(resource).ok_or_else(|| unknown(resource))?;
         match call.verb {

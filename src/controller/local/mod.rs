@@ -18,6 +18,7 @@
 
 pub mod any;
 mod calls;
+mod discovery;
 mod lifecycle;
 pub mod patch;
 mod pods;

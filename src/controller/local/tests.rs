@@ -10,6 +10,7 @@ use crate::limits::{
     JOBS_KEPT_MAX, LOCAL_EVENTS_BYTES_MAX, LOCAL_EVENTS_MAX, LOCAL_HISTORY_BYTES_MAX,
     LOCAL_HISTORY_MAX,
 };
+use crate::model::any_api::{AnyCall, AnyTarget, AnyVerb};
 use crate::model::api::{Call, CallError, CallResult, PatchType, Subresource, Verb};
 use crate::model::raw::Manifest;
 
@@ -474,4 +475,45 @@ fn of_the_jobs_that_commands_have_made_the_latest_that_are_over_are_kept() {
     let names: Vec<&str> = objects.keyed(kind).map(|(key, _)| &*key.name).collect();
     assert_eq!(names.len(), JOBS_KEPT_MAX + 1);
     assert!(names.contains(&"open") && !names.contains(&"j0"), "the oldest");
+}
+
+/// `kubectl` asks for these before it lists anything, through the MetaServer of an EdgeCore.
+#[test]
+fn the_kinds_of_manifests_are_discovered() {
+    let objects = objects();
+    let ask = |path: &str| {
+        objects.call_any(&AnyCall {
+            verb: AnyVerb::Get,
+            target: AnyTarget::Path(path.into()),
+            query: Vec::new(),
+            body: Box::default(),
+            node: None,
+        })
+    };
+    assert_eq!(value(ask("/api"))["versions"], json!(["v1"]));
+    let groups = value(ask("/apis"));
+    let named = |name: &str| {
+        let groups = groups["groups"].as_array().expect("a list");
+        groups.iter().find(|it| it["name"] == name).cloned().expect("a group")
+    };
+    let rules = json!({"groupVersion": "rules.kubeedge.io/v1", "version": "v1"});
+    assert_eq!(named("rules.kubeedge.io")["preferredVersion"], rules);
+    assert_eq!(value(ask("/apis/rules.kubeedge.io")), named("rules.kubeedge.io"));
+    for kind in Kind::ALL {
+        let path = match kind.api_version() {
+            "v1" => "/api/v1".to_owned(),
+            other => format!("/apis/{other}/"),
+        };
+        let list = value(ask(&path));
+        let all = list["resources"].as_array().expect("a list");
+        let of_it = all.iter().find(|it| it["name"] == kind.plural()).expect("a resource");
+        assert_eq!(of_it["namespaced"], kind.is_namespaced());
+        if kind == Kind::Pod {
+            assert_eq!(of_it["shortNames"], json!(["po"]));
+        }
+    }
+    assert_eq!(value(ask("/readyz")), "ok");
+    for path in ["/", "/apis/nowhere.example", "/api/v2", "/openapi/v2", "/apis/a/b/c"] {
+        assert_eq!(code(ask(path)), (404, "NotFound".to_owned()), "{path}");
+    }
 }

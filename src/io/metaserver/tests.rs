@@ -203,11 +203,14 @@ fn a_request_that_does_not_end_is_refused() {
     }
     bench.now.boot = bench.now.boot.plus_ms(METASERVER_REQUEST_MS);
     assert!(bench.received(&mut stream, "").starts_with("HTTP/1.1 408 "));
-    let mut failed = bench.client("/api/v1/configmaps");
-    let (id, _) = bench.opened();
-    let failure = Failure::new(503, "ServiceUnavailable", "no cloud");
-    bench.server.reply(bench.now.boot, id, Reply::Failure(failure));
-    assert!(bench.received(&mut failed, "").contains("Retry-After: 10\r\n"));
+    for (code, is_repeated) in [(503, false), (429, true)] {
+        let mut failed = bench.client("/api/v1/configmaps");
+        let (id, _) = bench.opened();
+        let failure = Failure::new(code, "", "not now");
+        bench.server.reply(bench.now.boot, id, Reply::Failure(failure));
+        let answer = bench.received(&mut failed, "");
+        assert_eq!(answer.contains("Retry-After: 1\r\n"), is_repeated, "{answer}");
+    }
 }
 
 #[test]

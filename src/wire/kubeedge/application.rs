@@ -157,9 +157,28 @@ fn refusal(answered: &Answered<'_>) -> Answer {
         Some(status) if (400..600).contains(&code) => Answer::Refused(code, whole(status)),
         _ => {
             let reason = answered.reason.as_deref().filter(|reason| !reason.is_empty());
-            Answer::Failed(reason.unwrap_or("it gives no reason").into())
+            let reason = reason.unwrap_or("it gives no reason");
+            list_refusal(reason).unwrap_or_else(|| Answer::Failed(reason.into()))
         }
     }
+}
+
+/// A refusal of a list by CloudCore, which keeps only the text of the API server's error. `None`:
+/// it is no refusal, for example because the API server could not be reached.
+#[cfg(feature = "metaserver")]
+fn list_refusal(reason: &str) -> Option<Answer> {
+    let message = reason.strip_prefix("get current list error: ")?;
+    let known = [
+        (404, "NotFound", "could not find the requested resource"),
+        (403, "Forbidden", " is forbidden: "),
+        (410, "Expired", "continue parameter is too old"),
+    ];
+    let (code, reason, _) = known.into_iter().find(|(.., text)| message.contains(text))?;
+    let status = serde_json::json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": reason, "code": code,
+    });
+    Some(Answer::Refused(code, status.to_string().into()))
 }
 
 /// The `Status` as the API server answers it: the cloud leaves its kind out.

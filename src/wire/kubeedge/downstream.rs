@@ -46,7 +46,7 @@ fn down(message: &Message, budget: &Budget) -> Down {
         #[cfg(feature = "devices")]
         ("user", operation) if &*route.source == "router_eventbus" => event_bus(operation, message),
         #[cfg(feature = "servicebus")]
-        ("user", _) if &*route.source == "router_servicebus" => service_bus(message, budget),
+        ("user", _) if service_bus::is_of_router(route) => service_bus(message, budget),
         (_, "response" | "error" | "applicationResponse") if !parent.is_empty() => {
             #[cfg(any(feature = "metaserver", feature = "services"))]
             if &*route.resource == WATCHES {

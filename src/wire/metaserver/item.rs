@@ -24,7 +24,8 @@ pub fn read(text: &str, of: Option<(&str, &str)>) -> Option<Item> {
         object.entry("kind").or_insert_with(|| kind.into());
     }
     let (api_version, kind) = (word(&object, "apiVersion"), word(&object, "kind"));
-    let node = object.get("spec").and_then(Value::as_object).map(|spec| word(spec, "nodeName"));
+    let of = |part, key| object.get(part).and_then(Value::as_object).map(|it| word(it, key));
+    let (node, phase) = (of("spec", "nodeName"), of("status", "phase"));
     let digest = digest(&object);
     let metadata = object.get_mut("metadata").and_then(Value::as_object_mut)?;
     metadata.remove("managedFields");
@@ -42,6 +43,7 @@ pub fn read(text: &str, of: Option<(&str, &str)>) -> Option<Item> {
         version: word(metadata, "resourceVersion").parse().unwrap_or(0),
         labels: labels.map(labels_of).unwrap_or_default(),
         node: node.unwrap_or_default(),
+        phase: phase.unwrap_or_default(),
         created: word(metadata, "creationTimestamp"),
         digest,
         text: Box::default(),

@@ -71,7 +71,9 @@ pub fn refusal(failure: &Failure) -> Vec<Piece> {
     if !reason.is_empty() {
         status["reason"] = (*reason).into();
     }
-    let more = if *code == 503 { "Retry-After: 10\r\n" } else { "" };
+    // With this header client-go repeats a request silently, ten times. A cloud may be away for
+    // days: its users are to be told at once.
+    let more = if *code == 429 { "Retry-After: 1\r\n" } else { "" };
     whole(*code, "application/json", more, &status.to_string())
 }
 

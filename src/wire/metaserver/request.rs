@@ -248,6 +248,9 @@ fn writing(request: &call::Call, target: &Target, query: &Query<'_>) -> Result<W
     if named && !subresource.is_empty() && !is_status {
         return Err(not_found(&request.path));
     }
+    if request.method != "PATCH" && !request.body.is_empty() {
+        json_type(request)?;
+    }
     let (verb, options, body) = match &*request.method {
         "POST" if !named => {
             ("create", options(query), Some(object(&request.body, &target.served)?))
@@ -291,7 +294,7 @@ fn options(query: &Query<'_>) -> String {
 }
 
 fn patch(request: &call::Call, target: &Target, query: &Query<'_>) -> Result<String, Failure> {
-    let kind = request.header("content-type").split(';').next().unwrap_or_default().trim();
+    let kind = media_type(request);
     let known = [
         "application/json-patch+json",
         "application/merge-patch+json",
@@ -309,6 +312,21 @@ fn patch(request: &call::Call, target: &Target, query: &Query<'_>) -> Result<Str
         "Options": given, "Subresources": parts,
     })
     .to_string())
+}
+
+/// A body is JSON, also where nothing is said: typed clients may send protobuf.
+fn json_type(request: &call::Call) -> Result<(), Failure> {
+    let kind = media_type(request);
+    if !matches!(kind, "" | "application/json") {
+        let message = format!("got Content-Type: {kind}, expected application/json");
+        return Err(Failure::new(415, "UnsupportedMediaType", message));
+    }
+    Ok(())
+}
+
+/// The `Content-Type` of a request without its parameters.
+fn media_type(request: &call::Call) -> &str {
+    request.header("content-type").split(';').next().unwrap_or_default().trim()
 }
 
 /// A body that is JSON; `None`: it is empty.

@@ -29,7 +29,7 @@ struct Object<'a> {
 
 /// A row. `now_s`: seconds since 1970; `None`: not known.
 pub(super) fn row(item: &Item, now_s: Option<i64>) -> String {
-    let created = Timestamp::parse(&item.created).map(|at| at.0.div_euclid(1_000));
+    let created = Timestamp::parse(&item.created).map(|at| at.0);
     let age = now_s.zip(created).map_or("<unknown>".to_owned(), |(now, then)| age(now - then));
     let metadata = serde_json::from_str::<Object<'_>>(&item.text);
     let metadata = metadata.map_or("{}", |object| object.metadata.get());

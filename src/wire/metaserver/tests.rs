@@ -73,6 +73,30 @@ fn objects_and_lists_are_told_apart() {
     assert_eq!((recency, &*scope.node, &*scope.namespace), (Recency::Latest, "edge-1", "x"));
 }
 
+/// `kubectl describe node` lists the pods of the node that have not ended.
+#[test]
+fn pods_are_selected_by_their_phase() {
+    let listed = |fields: &str| {
+        let target = format!("/api/v1/pods?fieldSelector={fields}");
+        let Call::List { scope, .. } = call_of(&target) else { panic!("{target}") };
+        scope
+    };
+    let pod = |phase: &str| {
+        read_item(
+            &json!({ "kind": "Pod", "spec": { "nodeName": "e" }, "status": { "phase": phase } }),
+        )
+    };
+    let open = "spec.nodeName=e,status.phase!=Succeeded,status.phase!=Failed";
+    let scope = listed(&open.replace('=', "%3D").replace('!', "%21").replace(',', "%2C"));
+    let has = |scope: &Scope, phases: [&str; 4]| phases.map(|phase| scope.has(&pod(phase)));
+    let phases = ["Pending", "Running", "Succeeded", "Failed"];
+    assert_eq!(has(&scope, phases), [true, true, false, false]);
+    assert_eq!(has(&listed("status.phase%3DRunning"), phases), [false, true, false, false]);
+    let text = scope.field_selector();
+    assert_eq!(text, "spec.nodeName=e,status.phase!=Failed,status.phase!=Succeeded");
+    assert_eq!(listed(&text.replace('=', "%3D").replace('!', "%21")), scope, "as it is written");
+}
+
 #[test]
 fn watches_have_both_forms_and_their_options() {
     for target in [
@@ -109,6 +133,9 @@ fn what_is_not_served_is_refused_with_its_status() {
         ("GET", "/api/v1/services?labelSelector=a%3D%3Db%20c", 400),
         ("GET", "/api/v1/services?fieldSelector=spec.nodeName%3Da", 400),
         ("GET", "/api/v1/services?fieldSelector=metadata.name%21%3Da", 400),
+        ("GET", "/api/v1/services?fieldSelector=status.phase%21%3DFailed", 400),
+        ("GET", "/api/v1/pods?fieldSelector=status.phase%21%3Dfailed", 400),
+        ("GET", "/api/v1/pods?fieldSelector=spec.nodeName%21%3Da", 400),
         ("GET", "/api/v1/services?watch=1&timeoutSeconds=-1", 400),
         ("GET", "/api/v1/services?continue=abc", 410),
         ("POST", "/api/v1/namespaces/a/configmaps", 403),
@@ -172,12 +199,18 @@ fn writes_go_to_the_cloud_where_they_are_allowed() {
     });
     assert_eq!(options, want);
     assert_eq!(write("DELETE", one, "", "").expect("a deletion").verb, "delete");
+    let protobuf = "application/vnd.kubernetes.protobuf";
+    assert!(write("DELETE", one, protobuf, "").is_ok(), "there is no body");
+    assert!(write("POST", all, "application/json; charset=utf-8", object).is_ok());
     for (method, target, content, body, code) in [
         ("POST", all, "", "", 400),
         ("POST", all, "", "{", 400),
         ("POST", all, "", r#"{"apiVersion":"v1","kind":"Secret"}"#, 400),
         ("POST", all, "", r#"{"apiVersion":"v2","kind":"ConfigMap"}"#, 400),
         ("PATCH", one, "text/plain", "{}", 415),
+        ("POST", all, "application/vnd.kubernetes.protobuf", object, 415),
+        ("PUT", one, "application/yaml", object, 415),
+        ("DELETE", one, "application/vnd.kubernetes.protobuf", "{}", 415),
         ("DELETE", all, "", "", 405),
         ("POST", "/api/v1/secrets", "", object, 404),
     ] {
@@ -369,6 +402,18 @@ fn a_list_is_written_with_its_kind_and_its_source() {
     let body: Value = serde_json::from_str(&body).expect("JSON");
     assert_eq!((&body["kind"], &body["rows"][2]["cells"][0]), (&json!("Table"), &json!("x")));
     assert_eq!(body["rows"][0]["object"]["metadata"]["namespace"], "a");
+    assert_eq!(body["rows"][0]["cells"][1], "<unknown>");
+}
+
+#[test]
+fn a_table_has_the_age_of_an_object() {
+    // A minute before the time that `written` gives.
+    let created = json!({ "name": "x", "creationTimestamp": "2023-11-14T22:13:20Z" });
+    let item = std::sync::Arc::new(read_item(&json!({ "metadata": created })));
+    let reply = Reply::Object { item, form: Form::Table, source: Source::Cloud };
+    let (_, body, _) = written(reply::pieces(reply));
+    let body: Value = serde_json::from_str(&body).expect("JSON");
+    assert_eq!(body["rows"][0]["cells"], json!(["x", "60s"]));
 }
 
 #[test]
