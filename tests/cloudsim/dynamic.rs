@@ -332,6 +332,12 @@ impl World {
             // It will name them again.
             return Some(format!("{name} watches {:?}, which was rejected", listening.watches));
         }
+        let link = self.nodes[name].session.and_then(|session| self.links.get(&session));
+        let replica = link.map(|link| &self.replicas[link.replica]);
+        if !listening.watches.is_empty() && replica.is_some_and(|it| it.any_watches.is_empty()) {
+            // A kind that was not there is looked for each minute, and then sent as a whole.
+            return Some(format!("{name}: its replica does not watch Services yet"));
+        }
         let resource = services();
         let live = self.any.of(&resource).filter(|(_, object)| listening.selects(object));
         let live: BTreeMap<String, &Value> = live
