@@ -125,6 +125,11 @@ fn a_release_holds_over_a_reboot_without_the_cloud() {
     let mut after = CloudHarness::set_up(Saved::kept(rows), set);
     after.harness.does_all(START);
     assert_eq!(after.harness.running(), ["m"]);
+    // It is of one pod: the next of its name is held.
+    let rows = vec![row("ns/pod/p", &marked("p", "u-2")), released.clone()];
+    let mut next = CloudHarness::set_up(Saved::kept(rows), set);
+    next.pass(60_000);
+    assert!(next.harness.open_calls().is_empty());
     // A crash before the release was durable: the client had no answer.
     let rows = vec![row("ns/pod/p", &marked("p", "u"))];
     let mut without = CloudHarness::set_up(Saved::kept(rows), set);

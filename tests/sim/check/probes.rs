@@ -36,6 +36,9 @@ impl Probed {
 /// The results of one instance.
 #[derive(Debug, Default)]
 struct Instance {
+    /// The pod and its slot, as they were when it was last probed: a result may come when
+    /// somebody has removed the container, and the agent has not seen that yet.
+    place: Option<(usize, usize)>,
     startup: Run,
     readiness: Run,
     liveness: Run,
@@ -143,6 +146,7 @@ impl Check {
         let due = outdated || self.is_sick(at, number);
         self.review.again();
         let instance = self.probed.instances.entry(number).or_default();
+        instance.place = place;
         match kind {
             CheckKind::Post | CheckKind::Pre => {
                 let hook = instance.hook(kind);
@@ -230,9 +234,9 @@ impl Check {
             }
             return;
         }
+        let place = self.instances.place_of(number).or(instance.place);
         let run = instance.run(kind);
         run.under_way = false;
-        let place = self.instances.place_of(number);
         let (Some(good), Some((at, slot))) = (good, place) else { return };
         let pod = &self.pods[at];
         let spec = pod.spec_of(&pod.slots[slot].name).or_else(|| {
