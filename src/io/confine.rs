@@ -354,6 +354,42 @@ mod tests {
         assert_eq!((seen, ended), (want, None));
     }
 
+    /// Seen from outside: each of these would be behind another wall.
+    #[test]
+    fn it_has_namespaces_and_limits_of_its_own() {
+        let place = TestFolder::new("confined");
+        let root: OwnedFd = open(&*place, OFlag::O_DIRECTORY, Mode::empty()).expect("a folder");
+        let file = File::open("/etc/passwd").expect("any file");
+        let work = |_: &Confined<'_>, to: &mut UnixStream| {
+            to.write_all(&getpid().as_raw().to_ne_bytes()).expect("it is read");
+            // Until it has been looked at.
+            to.read_exact(&mut [0]).expect("it is written");
+        };
+        let seen = run(&root, &file, work, |from| {
+            let mut number = [0; 4];
+            from.read_exact(&mut number).expect("it is written");
+            let child = format!("/proc/{}", i32::from_ne_bytes(number));
+            let link = |of: &str, name: &str| std::fs::read_link(format!("{of}/ns/{name}"));
+            let own = |name: &str| {
+                let [its, ours] = [&*child, "/proc/self"].map(|of| link(of, name).expect("a link"));
+                format!("{name} {}", if its == ours { "shared" } else { "its own" })
+            };
+            let line = |name: &str, start: &str| {
+                let text = std::fs::read_to_string(format!("{child}/{name}")).expect("it lives");
+                let line = text.lines().find(|line| line.starts_with(start)).expect(start);
+                line.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
+            };
+            let status = ["Umask:", "NoNewPrivs:", "Seccomp:"].map(|name| line("status", name));
+            let core = line("limits", "Max core file size");
+            let seen = [own("net"), own("ipc"), status.join(", "), core].join(", ");
+            from.write_all(&[0]).expect("it waits");
+            seen
+        });
+        let want = "net its own, ipc its own, Umask: 0000, NoNewPrivs: 1, Seccomp: 2, \
+                    Max core file size 0 0 bytes";
+        assert_eq!(seen.expect("it is started"), (want.to_owned(), None));
+    }
+
     #[test]
     fn its_memory_has_a_bound() {
         const PIECE: u64 = 4 << 20;

@@ -364,6 +364,7 @@ pub(super) fn failed(what: &str, path: &Path, error: &io::Error) -> JobFault {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::builtin::images::tests::support::{Place, gzip};
 
     #[test]
     fn far_too_many_bytes_are_a_bomb() {
@@ -372,6 +373,23 @@ mod tests {
         assert!(is_bomb(LAYER_RATIO_FROM_BYTES + 1, packed - 2));
         assert!(!is_bomb(LAYER_RATIO_FROM_BYTES + 1, packed));
         assert!(is_bomb((packed + 1) * LAYER_RATIO_MAX, packed));
+    }
+
+    /// It is found while it is read: what it becomes is never whole anywhere.
+    #[test]
+    fn a_bomb_is_not_read_to_its_end() {
+        let place = Place::new();
+        let path = place.0.join("layer");
+        fs::write(&path, gzip(&vec![0; 1 << 20])).expect("a file of ours");
+        let file = File::open(&path).expect("it is there");
+        let span = Span { at: 0, size: file.metadata().expect("it is there").len() };
+        for (before, is_bomb) in [(0, false), (LAYER_RATIO_FROM_BYTES, true)] {
+            let mut plain = Plain::new(Gunzip::new(Hashed::new(Part { file: &file, span })));
+            plain.from.bytes = before;
+            let read = plain.drain();
+            assert_eq!(read.is_err(), is_bomb, "{read:?}");
+            assert!(plain.from.bytes < before + (1 << 20) || !is_bomb);
+        }
     }
 
     #[test]

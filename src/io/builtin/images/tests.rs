@@ -256,6 +256,14 @@ fn names_lead_nowhere_outside() {
             None,
         ),
         ("a long part", tar().pax(&[("path", long.as_bytes())]).file("x", b""), Some("too long")),
+        (
+            "a longer name than the kernel takes, as GNU tar has it",
+            tar()
+                .head("././@LongLink", b'L', 5_000, "", |_| ())
+                .contents(&b"d/".repeat(2_500))
+                .file("x", b""),
+            Some("name of 5000 bytes, expected 4096"),
+        ),
         ("a link to nothing", tar().link("l", ""), Some("make l")),
     ]);
 }
@@ -487,6 +495,16 @@ fn an_image_of_another_machine_is_refused() {
     let why = top(&none).expect_err("it is for others");
     let JobFault::NotFound(why) = why else { panic!("{why:?}") };
     assert!(why.contains("got linux/s390x, windows/s390x, expected linux/"), "{why}");
+    // Without an index the configuration says it.
+    let config = String::from_utf8(image.blobs[0].1.clone()).expect("JSON");
+    let config = config.replace(&*image_machine().architecture, "s390x").into_bytes();
+    let manifest = String::from_utf8(image.manifest.clone()).expect("JSON");
+    let manifest = manifest.replace(&image.blobs[0].0, &sha256(&config)).into_bytes();
+    let alone = Image { manifest, blobs: vec![(sha256(&config), config)], diff_ids: vec![] };
+    let other = alone.layout(&place.0.join("other"));
+    let why = import(&place.settings(), &other).expect_err("it is for another");
+    let JobFault::NotFound(why) = why else { panic!("{why:?}") };
+    assert!(why.contains("got linux/s390x, expected linux/"), "{why}");
     let mut deep = both;
     for _ in 0..IMAGE_INDEX_DEPTH_MAX {
         deep = save(&index(serde_json::json!([deep])));

@@ -306,6 +306,18 @@ fn a_broken_download_goes_on() {
 }
 
 #[test]
+fn progress_gives_a_download_all_its_tries_again() {
+    let part = REGISTRY_PROGRESS_BYTES as usize;
+    let server = flaky(image(), move |request, bytes, number| match number % 2 {
+        0 => Some(rest(request, bytes, part)),
+        _ => Some(answer(503, &[("Retry-After", "0")], b"")),
+    });
+    pulled(&Place::new(), &server.image(), None).expect("it goes on");
+    let failures = server.lines().len() / 2 - 1;
+    assert!(failures > REGISTRY_TRIES_MAX as usize, "{:?}", server.lines());
+}
+
+#[test]
 fn a_part_of_an_earlier_pull_is_used() {
     for (kept, wrong) in [(1_000, false), (0, false), (1_000, true), (1 << 20, false)] {
         let (place, image) = (Place::new(), image());
@@ -410,10 +422,11 @@ fn a_download_without_room_is_refused_before_it_begins() {
 fn a_server_without_ranges_sends_all_again() {
     for status in [200, 206, 416] {
         let server = flaky(image(), move |request, bytes, number| match (number, status) {
+            (1, 200) => None,
             (0, _) => Some(rest(request, bytes, REGISTRY_PROGRESS_BYTES as usize)),
             (1, 206) => Some(answer(206, &[("Content-Range", "bytes 7-9/10")], b"abc")),
             (1, 416) => Some(answer(416, &[], b"")),
-            _ => None,
+            _ => Some(rest(request, bytes, usize::MAX)),
         });
         pulled(&Place::new(), &server.image(), None).expect("it begins anew");
     }
@@ -515,6 +528,15 @@ fn answers_have_bounds() {
     let server = Server::new(move |_, _| answer(200, &[], &large));
     let why = format!("{:?}", pulled(&place, &server.image(), None).expect_err("too large"));
     assert!(why.contains("got an answer of more than 4194304 bytes"), "{why}");
+    let said = image();
+    let bytes = crate::limits::IMAGE_JSON_BYTES_MAX + 1;
+    let size = format!("\"size\":{}", said.blobs[0].1.len());
+    let manifest = String::from_utf8(said.manifest.clone()).expect("JSON");
+    let manifest = manifest.replacen(&size, &format!("\"size\":{bytes}"), 1).into_bytes();
+    let server = Server::new(move |_, _| answer(200, &[], &manifest));
+    let why = format!("{:?}", pulled(&place, &server.image(), None).expect_err("it says so"));
+    assert!(why.contains("got 4194305 bytes of JSON, expected 4194304 at most"), "{why}");
+    assert_eq!(server.lines().len(), 1, "it is not asked for");
     let token = vec![b' '; REGISTRY_ANSWER_BYTES_MAX as usize + 1];
     let server = Server::new(move |request, _| {
         if request.is("/token") {
@@ -634,6 +656,16 @@ fn a_mirror_may_have_a_path_and_stand_for_one_registry() {
     assert!(!format!("{fault:?}").contains("mirrors"), "that it has none is no failure: {fault:?}");
     let ns = domain.replace(':', "%3A");
     assert_eq!(server.lines(), [format!("/v2/hub/team/app/manifests/1?ns={ns}")]);
+    assert_eq!(registry.lines(), ["/v2/team/app/manifests/1"]);
+}
+
+#[test]
+fn a_registry_that_is_its_own_mirror_is_asked_once() {
+    let place = Place::new();
+    let registry = Server::new(|_, _| answer(404, &[], b""));
+    let settings = with_mirrors(&place, &[format!("http://{}", registry.address)]);
+    let fault = pulled_by(&settings, &registry.image(), None).expect_err("it has none");
+    assert!(matches!(&fault, JobFault::NotFound(_)), "{fault:?}");
     assert_eq!(registry.lines(), ["/v2/team/app/manifests/1"]);
 }
 
