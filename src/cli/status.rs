@@ -108,9 +108,15 @@ fn service_bus(of: &BusOverview) -> String {
 #[cfg(feature = "services")]
 fn services(of: &ServicesOverview) -> Vec<String> {
     let report = &of.report;
+    let direct = report.direct.map(|count| format!(" and {count} direct ones"));
     let mut lines = vec![format!(
-        "{}, {} connections, {} UDP clients, {} DNS queries and {} forwarded",
-        of.services, report.connections, report.flows, report.queries, report.forwarded
+        "{}, {} connections{}, {} UDP clients, {} DNS queries and {} forwarded",
+        of.services,
+        report.connections,
+        direct.unwrap_or_default(),
+        report.flows,
+        report.queries,
+        report.forwarded
     )];
     lines.extend(report.trouble.iter().map(|why| format!("NOT SERVED: {why}")));
     lines

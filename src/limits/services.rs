@@ -66,6 +66,11 @@ pub const SERVICE_SPLICE_BYTES: usize = 64 << 10;
 pub const SERVICE_TURN_MOVES: usize = 16;
 /// Pipes that are kept for the next bytes.
 pub const SERVICE_PIPES_KEPT: usize = 16;
+/// Ports of Services that the kernel leads to their endpoint by itself; those beyond pass through
+/// the process that serves them. Some 100 kB of the kernel's memory.
+pub const SERVICE_ROWS_MAX: usize = 1_024;
+/// Bytes of locked memory for them, as kernels before 5.11 count: twice what they need.
+pub const SERVICE_ROWS_LOCKED_BYTES: u64 = 1 << 20;
 /// UDP clients at once; the one that was silent longest is forgotten.
 pub const SERVICE_FLOWS_MAX: usize = 512;
 /// Milliseconds without a datagram after which a UDP client is forgotten: as long as conntrack

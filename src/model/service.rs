@@ -200,6 +200,8 @@ pub struct ServiceEntry {
     /// Connections of one client go to one endpoint, until none was made for so many seconds; 0:
     /// each goes to the next one.
     pub affinity_s: u32,
+    /// Its endpoints are pods of this node, which other pods reach by their addresses.
+    pub of_pods: bool,
 }
 
 /// How a Service is reached.
@@ -263,6 +265,8 @@ pub struct ServicesReport {
     pub accepted: u64,
     /// Those that no endpoint took.
     pub failed: u64,
+    /// Since it does so: connections that the kernel has led to an endpoint. `None`: it does not.
+    pub direct: Option<u64>,
     /// Since its start: DNS queries about Services.
     pub queries: u64,
     /// DNS queries that were forwarded.

@@ -252,6 +252,12 @@ impl Page {
                 report.accepted,
             ),
             (
+                "edged_service_connections_direct_total",
+                counter,
+                "TCP connections of pods that the kernel has led to an endpoint",
+                report.direct.unwrap_or(0),
+            ),
+            (
                 "edged_service_connections_failed_total",
                 counter,
                 "TCP connections that no endpoint took",

@@ -65,6 +65,7 @@ mod tests {
             ports: vec![port("http", 80, Protocol::Tcp), port("", 53, Protocol::Udp)],
             endpoints: Vec::new(),
             affinity_s: 0,
+            of_pods: true,
         })
     }
 

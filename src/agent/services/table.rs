@@ -82,6 +82,7 @@ pub(super) fn of(
             ports,
             endpoints,
             affinity_s: affinity_s(service),
+            of_pods: !service.spec.selector.is_empty(),
         };
         table.push(reused(entry, old));
     }

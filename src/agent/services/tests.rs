@@ -370,6 +370,7 @@ fn entry(affinity_s: u32, last: &[u8]) -> ServiceEntry {
         ports: Vec::new(),
         endpoints: last.iter().map(endpoint).collect(),
         affinity_s,
+        of_pods: true,
     }
 }
 

@@ -13,6 +13,7 @@
 //! **If the agent crashes** the process goes on by itself.
 
 mod connections;
+mod direct;
 mod dns;
 mod flows;
 pub mod link;
@@ -43,6 +44,7 @@ use crate::agent::services::Table;
 use crate::agent::time::Instant;
 use crate::config::Config;
 use crate::limits::{SERVICE_MESSAGE_BYTES_MAX, SERVICES_CONNECT_MS, SERVICES_RESTART_MS};
+use crate::model::cgroup::{self, all_pods};
 use crate::model::service::ServiceEntry;
 use protocol::{Order, Settings, greeting};
 
@@ -99,6 +101,7 @@ impl Services {
             address: settings.address,
             upstream: settings.upstream.clone(),
             resolv_conf: config.settings.resolv_conf.clone(),
+            pods_cgroup: pods_cgroup(&config.settings.cgroups),
         });
         Self {
             token,
@@ -310,6 +313,14 @@ fn find(table: &[Arc<ServiceEntry>], key: &Key) -> Result<usize, usize> {
 fn put(channel: &Channel, order: &impl Serialize) -> bool {
     let bytes = postcard::to_stdvec(order).expect("an order is plain data");
     channel.send(&bytes)
+}
+
+/// Empty: pods have no cgroup in common.
+fn pods_cgroup(settings: &cgroup::Settings) -> String {
+    if !settings.per_qos {
+        return String::new();
+    }
+    all_pods(settings.driver, &settings.root)
 }
 
 /// The socket of the process that serves the Services of the agent with this root directory.

@@ -43,9 +43,11 @@ pub struct Settings {
     pub upstream: Vec<String>,
     /// The host's, an absolute path; empty: there is none.
     pub resolv_conf: String,
+    /// The path of the cgroup of all pods; empty: they have none in common.
+    pub pods_cgroup: String,
 }
 
 /// The greeting. Its number changes with any of the types above.
 pub fn greeting() -> String {
-    format!("edged-services 1 {}", env!("CARGO_PKG_VERSION"))
+    format!("edged-services 2 {}", env!("CARGO_PKG_VERSION"))
 }

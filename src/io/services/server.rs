@@ -5,6 +5,7 @@
 //!  agent ──SOCKET──▶ table ─▶ link edgemesh0: 169.254.96.16 and each ClusterIP
 //!                      │  └─▶ ports: a listener for each port of each Service
 //!                      │                      │ accept, choose an endpoint
+//!                      ├─▶ direct: single endpoints, which pods reach without this process
 //!  pods ──UDP, TCP 53──┴─▶ DNS   pods ──TCP──▶ connections ──splice──▶ endpoint
 //!                                pods ──UDP──▶ flows ────────────────▶ endpoint
 //! ```
@@ -29,6 +30,7 @@ use mio::{Events, Interest, Poll, Token};
 use nix::sys::socket::SockType;
 
 use super::connections::{self, Connections};
+use super::direct::Direct;
 use super::dns::{self, Responder};
 use super::flows::{self, Flows};
 use super::link::{Link, NAME};
@@ -92,6 +94,7 @@ struct Server {
     link_trouble: Vec<String>,
     dns: Responder,
     ports: Ports,
+    direct: Direct,
     connections: Connections,
     flows: Flows,
     balance: Balance,
@@ -131,6 +134,7 @@ impl Server {
             link_trouble: Vec::new(),
             dns: Responder::new(DNS),
             ports: Ports::new(PORTS),
+            direct: Direct::default(),
             connections: Connections::new(CONNECTIONS),
             flows: Flows::new(FLOWS),
             balance: Balance::default(),
@@ -263,6 +267,7 @@ impl Server {
         match order {
             Order::Settings(settings) => {
                 self.dns.set(&settings);
+                self.direct.set(&settings.pods_cgroup);
                 self.settings = Some(settings);
                 self.apply_at = now;
             }
@@ -292,6 +297,7 @@ impl Server {
             Order::Leave => {
                 self.dns.close();
                 self.ports.close();
+                self.direct.close();
                 (self.listener, self.agent, self.settings) = (None, None, None);
                 self.leaves_at = Some(now.plus_ms(SERVICE_LEAVE_MS));
             }
@@ -316,6 +322,7 @@ impl Server {
             let line = format!("an EdgeMesh agent has the link {NAME}: nothing is served");
             self.link_trouble.push(line);
             self.ports.close();
+            self.direct.close();
             // What was set before it came.
             self.link_trouble.extend(self.link.remove().err().map(|fault| fault.to_string()));
             return;
@@ -324,6 +331,7 @@ impl Server {
         self.link_trouble.extend(held.err());
         self.link_trouble.extend(self.dns.listen(registry).err().map(|it| it.why));
         self.ports.apply(&self.table, registry);
+        self.direct.apply(&self.table);
         if !self.link_trouble.is_empty() || !self.ports.trouble().is_empty() {
             self.apply_at = now.plus_ms(SERVICE_RETRY_MS);
         }
@@ -363,6 +371,7 @@ impl Server {
             flows: self.flows.open() as u64,
             accepted,
             failed,
+            direct: self.direct.count(),
             ..ServicesReport::default()
         };
         report.trouble.extend_from_slice(self.ports.trouble());

@@ -91,11 +91,16 @@ impl World {
     }
 
     fn serve(&self, upstream: &[&str], table: Vec<ServiceEntry>) {
+        self.serve_pods("", upstream, table);
+    }
+
+    fn serve_pods(&self, pods_cgroup: &str, upstream: &[&str], table: Vec<ServiceEntry>) {
         self.tell(&Order::Settings(Settings {
             domain: "cluster.local".to_owned(),
             address: RESOLVER,
             upstream: upstream.iter().map(|&it| it.to_owned()).collect(),
             resolv_conf: String::new(),
+            pods_cgroup: pods_cgroup.to_owned(),
         }));
         self.tell(&Order::Begin);
         for entry in table {
@@ -130,6 +135,7 @@ fn entry(protocol: Protocol, ports: &[(u16, u16)], endpoints: &[Ipv4Addr]) -> Se
         ports: ports.iter().map(port).collect(),
         endpoints: endpoints.iter().map(endpoint).collect(),
         affinity_s: 0,
+        of_pods: true,
     }
 }
 
@@ -451,6 +457,7 @@ fn the_largest_service_fits_into_a_message_and_the_limits_fit_together() {
         ports: (0..SERVICE_PORTS_MAX).map(port).collect(),
         endpoints: (0..SERVICE_ENDPOINTS_MAX).map(endpoint).collect(),
         affinity_s: u32::MAX,
+        of_pods: true,
     };
     let bytes = postcard::to_stdvec(&Order::Put(Arc::new(entry))).expect("plain data");
     assert!(bytes.len() <= SERVICE_MESSAGE_BYTES_MAX, "{} bytes", bytes.len());
@@ -466,4 +473,88 @@ fn the_largest_service_fits_into_a_message_and_the_limits_fit_together() {
     const { assert!(DNS_CLIENTS_MAX < DNS_FORWARDS_MAX && SERVICES_TROUBLE_MAX > 0) };
     const { assert!(SERVICE_TURN_ACCEPTS < SERVICE_CONNECTIONS_EACH_MAX) };
     const { assert!(SERVICE_TURN_DATAGRAMS < SERVICE_FLOWS_MAX && SERVICE_TURN_MOVES > 1) };
+}
+
+/// A cgroup of version 2.
+struct Cgroup(PathBuf);
+
+impl Cgroup {
+    /// `None`: this machine has no cgroups of version 2.
+    fn new() -> Option<Self> {
+        let tops = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(PathBuf::from);
+        let top = tops.into_iter().find(|top| top.join("cgroup.controllers").exists())?;
+        let folder = top.join(format!("edged-test-{}", std::process::id()));
+        std::fs::create_dir(&folder).expect("a folder of ours");
+        Some(Self(folder))
+    }
+
+    /// What a process in it reads from a server; empty: nobody took the connection.
+    fn reads(&self, ip: &str, port: u16) -> String {
+        let script = format!(
+            "echo $$ >{}/cgroup.procs && exec 3<>/dev/tcp/{ip}/{port} && cat <&3",
+            self.0.display()
+        );
+        let output = std::process::Command::new("bash").args(["-c", &script]).output();
+        String::from_utf8(output.expect("bash is there").stdout).expect("a text")
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // Its last process may just be ending.
+        wait(|| std::fs::remove_dir(&self.0).ok());
+    }
+}
+
+#[test]
+fn pods_reach_a_single_endpoint_without_this_process() {
+    let mut world = world();
+    let Some(cgroup) = Cgroup::new() else {
+        world.serve_pods("/nowhere", &[], vec![entry(Protocol::Tcp, &[(80, 8_080)], &[RESOLVER])]);
+        let report = wait(|| Some(world.report()).filter(|it| it.queries == 0));
+        assert_eq!(report.direct, None);
+        return world.end(&Order::Stop);
+    };
+    let cluster = "10.96.0.7";
+    let name = cgroup.0.file_name().expect("a name").to_str().expect("UTF-8").to_owned();
+    let server = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 8_080)).expect("the namespace is ours");
+    thread::spawn(move || {
+        for stream in server.incoming() {
+            stream.expect("a client").write_all(b"hello").expect("it reads");
+        }
+    });
+    world.serve_pods(&name, &[], vec![entry(Protocol::Tcp, &[(80, 8_080)], &[RESOLVER])]);
+    wait(|| Some(world.report()).filter(|it| it.direct == Some(0)));
+    assert_eq!(cgroup.reads(cluster, 80), "hello");
+    let report = wait(|| Some(world.report()).filter(|it| it.direct == Some(1)));
+    assert_eq!(report.accepted, 0);
+    // As Java asks for it, and an address that only looks like it.
+    assert_eq!(cgroup.reads("::ffff:10.96.0.7", 80), "hello");
+    assert_eq!(cgroup.reads("1::ffff:10.96.0.7", 80), "");
+    // Another port of that address is nobody's, and another process no pod.
+    assert_eq!(cgroup.reads(cluster, 81), "");
+    assert_eq!(hello(CLUSTER), "hello");
+    let report = wait(|| Some(world.report()).filter(|it| it.accepted == 1));
+    assert_eq!(report.direct, Some(2));
+    // Of two endpoints this process chooses one.
+    let two = [RESOLVER, Ipv4Addr::LOCALHOST];
+    world.tell(&Order::Put(Arc::new(entry(Protocol::Tcp, &[(80, 8_080)], &two))));
+    wait(|| (cgroup.reads(cluster, 80) == "hello").then_some(()));
+    wait(|| Some(world.report()).filter(|it| it.accepted > 1));
+    // A cgroup that is made anew is found.
+    drop(cgroup);
+    let cgroup = Cgroup::new().expect("it was there");
+    world.tell(&Order::Put(Arc::new(entry(Protocol::Tcp, &[(80, 8_080)], &[RESOLVER]))));
+    wait(|| Some(world.report()).filter(|it| it.direct == Some(0)));
+    assert_eq!(cgroup.reads(cluster, 80), "hello");
+    wait(|| Some(world.report()).filter(|it| it.direct == Some(1)));
+    world.end(&Order::Stop);
+    assert_eq!(cgroup.reads(cluster, 80), "", "nothing is left in the kernel");
+}
+
+/// What this process, which is no pod, reads from port 80.
+fn hello(ip: Ipv4Addr) -> String {
+    let mut text = String::new();
+    let mut stream = TcpStream::connect((ip, 80)).expect("it is served");
+    stream.read_to_string(&mut text).map(|_| text).expect("all of it")
 }

@@ -143,6 +143,7 @@ mod tests {
             address: Ipv4Addr::new(169, 254, 96, 16),
             upstream: Vec::new(),
             resolv_conf: path.to_str().expect("UTF-8").to_owned(),
+            pods_cgroup: String::new(),
         };
         let mut upstream = Upstream::default();
         upstream.set(&settings);

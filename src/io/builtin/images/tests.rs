@@ -497,7 +497,7 @@ fn an_image_of_another_machine_is_refused() {
     assert!(why.contains("got linux/s390x, windows/s390x, expected linux/"), "{why}");
     // Without an index the configuration says it.
     let config = String::from_utf8(image.blobs[0].1.clone()).expect("JSON");
-    let config = config.replace(&*image_machine().architecture, "s390x").into_bytes();
+    let config = config.replace(image_machine().architecture, "s390x").into_bytes();
     let manifest = String::from_utf8(image.manifest.clone()).expect("JSON");
     let manifest = manifest.replace(&image.blobs[0].0, &sha256(&config)).into_bytes();
     let alone = Image { manifest, blobs: vec![(sha256(&config), config)], diff_ids: vec![] };
