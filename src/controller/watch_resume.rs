@@ -51,7 +51,7 @@ impl Controller {
                     _ if kind.is_of_rules() => self.rules_listed(now, kind, round, at),
                     _ => self.cache.sweep(now.boot, kind, round, at),
                 }
-                self.watches.listed(now.boot, kind, version);
+                self.watches.listed(now.boot, kind, version, &mut self.pending);
                 match kind {
                     Kind::Device => self.devices_listed(Listed::Yes),
                     Kind::DeviceModel => self.cache.are_models_unlisted = false,

@@ -152,10 +152,14 @@ impl Watches {
     }
 
     /// The list is complete.
-    pub(super) fn listed(&mut self, now: Instant, kind: Kind, version: Box<str>) {
+    pub(super) fn listed(&mut self, now: Instant, kind: Kind, version: Box<str>, out: &mut Out) {
         let watch = self.kinds.get_mut(&kind).expect("it is listed");
         watch.at = version;
-        (watch.is_synced, watch.is_trouble_logged) = (true, false);
+        watch.is_synced = true;
+        if std::mem::take(&mut watch.is_trouble_logged) {
+            let line = format!("api: {}: listed again", kind.plural());
+            out.push(Action::Log(Severity::Info, line));
+        }
         let relist = false;
         self.end(kind, State::BackingOff { until: now, relist });
     }
@@ -320,7 +324,7 @@ mod tests {
         for (held_ms, wait_ms) in [(WATCH_CALM_MS - 1, WATCH_RETRY_MIN_MS), (WATCH_CALM_MS, 0)] {
             let mut watches = Watches::new(SyncStore::Table);
             begun(&mut watches, 5, Kind::Node);
-            watches.listed(Instant(5), Kind::Node, "7".into());
+            watches.listed(Instant(5), Kind::Node, "7".into(), &mut Out::default());
             assert_eq!(begun(&mut watches, 5, Kind::Node), Some(false));
             end_watch(&mut watches, 5 + held_ms);
             let waits_ms = next(&watches) - 5 - held_ms;
@@ -335,13 +339,13 @@ mod tests {
         begun(&mut watches, 0, Kind::Node);
         let mut ms = 0;
         for _ in 0..4 {
-            watches.listed(Instant(ms), Kind::Node, "7".into());
+            watches.listed(Instant(ms), Kind::Node, "7".into(), &mut Out::default());
             begun(&mut watches, ms, Kind::Node);
             watches.expired(Instant(ms), Kind::Node, &mut rng);
             ms = next(&watches);
             begun(&mut watches, ms, Kind::Node);
         }
-        watches.listed(Instant(ms), Kind::Node, "7".into());
+        watches.listed(Instant(ms), Kind::Node, "7".into(), &mut Out::default());
         begun(&mut watches, ms, Kind::Node);
         ms += WATCH_CALM_MS;
         watches.expired(Instant(ms), Kind::Node, &mut rng);

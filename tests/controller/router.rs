@@ -476,6 +476,10 @@ fn nothing_is_undone_before_the_rules_are_known() {
     world.cluster.unserved.clear();
     pass(&mut world, 60_000);
     assert_eq!(told(&mut world, "e1"), ["eventbus subscribe n/t"]);
+    let lines: Vec<_> =
+        world.logs.iter().filter_map(|line| line.strip_prefix("api: rules: ")).collect();
+    let [unserved, "listed again"] = lines[..] else { panic!("{lines:?}") };
+    assert!(unserved.contains("has no rules.kubeedge.io/v1"), "{unserved}");
 }
 
 #[test]

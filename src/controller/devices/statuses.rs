@@ -226,10 +226,10 @@ impl Statuses {
             status.due_at = None;
             let device = Device { key: &key, uid: &object.uid, version: object.version, facts };
             let id = StatusCall(self.last + 1);
-            let (own, call) = match &status.recorded {
+            // With how many of those that wait the call answers.
+            let (own, call, answered) = match &status.recorded {
                 Some(recorded) if recorded.may_be_ahead(kind, device) => {
-                    status.running = Some((id, 0));
-                    (OwnPart::DeviceOfStatus(id), get(Kind::Device, &key))
+                    (OwnPart::DeviceOfStatus(id), get(Kind::Device, &key), 0)
                 }
                 Some(recorded) => {
                     let state = status.state.as_ref().map(|state| ReportedState {
@@ -243,14 +243,11 @@ impl Statuses {
                         self.idle.insert(key);
                         continue;
                     };
-                    status.running = Some((id, status.waiting.len()));
-                    (OwnPart::DeviceStatus(id, verb_of(&call)), call)
+                    (OwnPart::DeviceStatus(id, verb_of(&call)), call, status.waiting.len())
                 }
-                None => {
-                    status.running = Some((id, 0));
-                    (OwnPart::DeviceStatus(id, "get"), get(kind, &key))
-                }
+                None => (OwnPart::DeviceStatus(id, "get"), get(kind, &key), 0),
             };
+            status.running = Some((id, answered));
             self.last = id.0;
             self.calls.insert(id, key);
             return Some((own, call));
