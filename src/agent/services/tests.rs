@@ -128,7 +128,9 @@ fn a_service_without_selector_leads_to_what_its_endpoints_object_names() {
     let object = Arc::new(Object::Endpoints(Box::new(object)));
     // A pod of another node may have the address of a pod of this one: it is not dialled.
     let expected = ["10.88.0.6[6543]", "192.0.2.9[6543]"];
-    assert_eq!(endpoints(&table_of(vec![bare.clone(), object], &[])), expected);
+    let table = table_of(vec![bare.clone(), object], &[]);
+    assert_eq!((endpoints(&table), table[0].of_pods), (expected.map(str::to_owned).into(), false));
+    assert!(table_of(vec![web("")], &[])[0].of_pods);
     let a = pod("a", "web", "");
     assert_eq!(endpoints(&table_of(vec![bare], &[backend(&a, 5)])), [""; 0], "no selector");
 }
