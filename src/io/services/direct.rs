@@ -30,8 +30,8 @@ use crate::model::service::{EntryKind, Protocol, ServiceEntry};
 
 #[derive(Debug, Default)]
 pub(super) struct Direct {
-    /// The folders that may be the pods' cgroup; empty: not wanted.
-    folders: Vec<PathBuf>,
+    /// The folders that may be the pods' cgroup; `None`: they have none in common.
+    folders: Option<[PathBuf; 2]>,
     loaded: Option<Loaded>,
     /// Those that the kernel has.
     rows: BTreeMap<Row, Row>,
@@ -59,15 +59,13 @@ impl Direct {
     pub(super) fn set(&mut self, pods: &str) {
         let below = pods.trim_start_matches('/');
         let folder = |top: &str| Path::new(top).join(below);
-        self.folders = if below.is_empty() { Vec::new() } else { TOPS.map(folder).into() };
+        self.folders = (!below.is_empty()).then(|| TOPS.map(folder));
     }
 
     /// Gives the kernel the rows of this table.
     pub(super) fn apply(&mut self, table: &[Arc<ServiceEntry>]) {
-        if self.folders.is_empty() {
-            return self.close();
-        }
-        if let Err(why) = self.attach() {
+        let Some(folders) = self.folders.clone() else { return self.close() };
+        if let Err(why) = self.attach(&folders) {
             self.close();
             if self.why != why {
                 log::info!("services: all connections pass through this process: {why}");
@@ -121,10 +119,10 @@ impl Direct {
 
     /// Loads the program at the pods' cgroup, unless it is there. The cgroup comes with the first
     /// pod, and is another one when it was removed meanwhile.
-    fn attach(&mut self) -> Result<(), String> {
-        let open = |path: &PathBuf| File::open(path).ok();
-        let Some(folder) = self.folders.iter().find_map(open) else {
-            return Err(format!("there is no cgroup {}", self.folders[0].display()));
+    fn attach(&mut self, folders: &[PathBuf; 2]) -> Result<(), String> {
+        let Some(folder) = folders.iter().find_map(|path| File::open(path).ok()) else {
+            let [alone, beside] = folders.each_ref().map(|path| path.display());
+            return Err(format!("there is no cgroup {alone} or {beside} yet"));
         };
         let told = folder.metadata().map_err(|error| error.to_string())?;
         let cgroup = (told.dev(), told.ino());
@@ -134,7 +132,7 @@ impl Direct {
         self.close();
         let loaded = Loaded::new(&folder, cgroup);
         self.loaded = Some(loaded.map_err(|(what, errno)| format!("{what}: {}", errno.desc()))?);
-        log::debug!("services: pods connect to single endpoints directly");
+        log::info!("services: pods connect to single endpoints directly");
         Ok(())
     }
 }
