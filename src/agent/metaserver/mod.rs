@@ -224,6 +224,11 @@ impl MetaServer {
         let Some(gvr) = self.objects.find(&name, uid, &gvrs) else { return };
         if let Some(change) = self.objects.remove(&gvr, &name, uid, version) {
             self.changed(now, &gvr, &change);
+        } else if let Some(version) = self.objects.remember_unheld(&gvr, &name, uid, version) {
+            // Lists from now on are not older: their clients need not list again.
+            for (_, tracking) in self.scopes.iter_mut().filter(|(scope, _)| scope.gvr == gvr) {
+                tracking.version = tracking.version.max(version);
+            }
         }
     }
 
