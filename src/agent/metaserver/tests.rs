@@ -534,7 +534,14 @@ fn writes_are_the_clouds_or_refused() {
     let write = || {
         let (key, options) = ("/core/v1/configmaps/a/x".into(), "{}".into());
         let (verb, subresource) = ("delete", Box::default());
-        Call::Write(Box::new(Write { key, verb, options, body: None, subresource }))
+        Call::Write(Box::new(Write {
+            key,
+            verb,
+            options,
+            body: None,
+            subresource,
+            is_of_status: false,
+        }))
     };
     let mut bench = Bench::new();
     bench.open(write());

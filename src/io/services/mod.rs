@@ -15,7 +15,6 @@
 mod connections;
 mod dns;
 mod flows;
-pub mod link;
 mod ports;
 pub mod protocol;
 pub mod server;

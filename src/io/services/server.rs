@@ -31,12 +31,12 @@ use nix::sys::socket::SockType;
 use super::connections::{self, Connections};
 use super::dns::{self, Responder};
 use super::flows::{self, Flows};
-use super::link::{Link, NAME};
 use super::ports::{Ports, Socket};
 use super::protocol::{Order, Settings, greeting};
 use crate::agent::services::balance::Balance;
 use crate::agent::time::Instant;
 use crate::io::channel::{Channel, Listener, Received};
+use crate::io::link::{self, Link};
 use crate::io::signal::{SignalAction, Signals};
 use crate::io::{clock, sys, turn};
 use crate::limits::{
@@ -127,7 +127,7 @@ impl Server {
             table: Vec::new(),
             coming: None,
             apply_at: Instant(u64::MAX),
-            link: Link::new(),
+            link: Link::new(link::SERVICES),
             link_trouble: Vec::new(),
             dns: Responder::new(DNS),
             ports: Ports::new(PORTS),
@@ -313,7 +313,8 @@ impl Server {
         self.link_trouble.clear();
         let registry = self.poll.registry();
         if self.link.is_of_another() && self.dns.listen(registry).is_err_and(|it| it.is_taken) {
-            let line = format!("an EdgeMesh agent has the link {NAME}: nothing is served");
+            let name = link::SERVICES.name;
+            let line = format!("an EdgeMesh agent has the link {name}: nothing is served");
             self.link_trouble.push(line);
             self.ports.close();
             // What was set before it came.
