@@ -1,4 +1,4 @@
-//! MetaServer: requests of clients, and objects and lists of the cloud. Any bytes; what is read is
+//! MetaServer: requests of clients and their tokens, and objects and lists of the cloud. Any bytes; what is read is
 //! written again.
 #![no_main]
 
@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use edged::model::metaserver::{Call, Form, MetaServerSettings, Reply, Source};
 use edged::wire::http1::call::call;
+use edged::wire::jwt;
 use edged::wire::metaserver::{item, reply, request};
 use libfuzzer_sys::fuzz_target;
 
@@ -22,6 +23,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(scope.is_none_or(|scope| settings.find(&scope.gvr).is_some()));
     }
     let Ok(text) = std::str::from_utf8(data) else { return };
+    let _ = jwt::read(text);
     let _ = item::page(text);
     let Some(object) = item::read(text, None) else { return };
     let again = item::read(&object.text, None).expect("what was written is read");

@@ -23,7 +23,7 @@ use crate::model::map::Map;
 #[cfg(feature = "cloud")]
 use crate::model::meta::{Change, DiskError, Revision, Saved};
 #[cfg(feature = "metaserver")]
-use crate::model::metaserver::{Call, ClientId, Reply as MetaServerReply};
+use crate::model::metaserver::{Call, Caller, ClientId, InCluster, Reply as MetaServerReply};
 use crate::model::net::{Finding, Query};
 use crate::model::probe::ProbeResults;
 use crate::model::recorded_event::RecordedEvent;
@@ -121,7 +121,10 @@ pub enum Event {
     /// [`Reply::Watching`]: crate::model::metaserver::Reply::Watching
     /// [`Reply::Event`]: crate::model::metaserver::Reply::Event
     #[cfg(feature = "metaserver")]
-    MetaServerOpened(ClientId, Box<Call>),
+    MetaServerOpened(ClientId, Box<Call>, Caller),
+    /// Where pods reach MetaServer, if they do; at start, and when that changes.
+    #[cfg(feature = "metaserver")]
+    InCluster(Option<Box<InCluster>>),
     /// Such a client has left, or was answered.
     #[cfg(feature = "metaserver")]
     MetaServerClosed(ClientId),

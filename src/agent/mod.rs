@@ -321,6 +321,11 @@ impl Agent {
             Event::MetaServerOpened(..) | Event::MetaServerClosed(_) => {
                 self.handle_cloud(now, event);
             }
+            #[cfg(feature = "metaserver")]
+            Event::InCluster(place) => {
+                let changed = self.cloud_objects.take_in_cluster(place);
+                self.pods.objects_changed(&changed);
+            }
             #[cfg(feature = "servicebus")]
             Event::ServiceBus(_) => {
                 self.handle_cloud(now, event);

@@ -11,6 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::event::{Action, Out, Severity};
+#[cfg(feature = "metaserver")]
+use crate::model::metaserver::InCluster;
 use crate::model::object::{
     Claim, ConfigMap, Object, ObjectKind, PersistentVolume, RuntimeClass, Secret,
 };
@@ -25,7 +27,14 @@ pub struct Objects {
     doubles: BTreeSet<Key>,
     /// Tokens of service accounts, issued for pods.
     tokens: Vec<Arc<Token>>,
+    /// Where pods reach MetaServer.
+    #[cfg(feature = "metaserver")]
+    in_cluster: Option<Box<InCluster>>,
 }
+
+/// The ConfigMap of each namespace with the API server's CA.
+#[cfg(feature = "metaserver")]
+pub const ROOT_CA: &str = "kube-root-ca.crt";
 
 /// Where a pod comes from, and the objects that it may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +104,20 @@ impl Objects {
         let came = new.iter().filter(|(key, object)| differs(object, old.get(*key)));
         let went = old.keys().filter(|key| !new.contains_key(*key));
         came.map(|(key, _)| key).chain(went).cloned().collect()
+    }
+
+    #[cfg(feature = "metaserver")]
+    pub fn in_cluster(&self) -> Option<&InCluster> {
+        self.in_cluster.as_deref()
+    }
+
+    /// Pods reach MetaServer there from now on. Returns the keys of the objects that have other
+    /// content for pods now.
+    #[cfg(feature = "metaserver")]
+    pub fn take_in_cluster(&mut self, place: Option<Box<InCluster>>) -> BTreeSet<Key> {
+        self.in_cluster = place;
+        let is_root = |key: &&Key| key.kind == ObjectKind::ConfigMap && *key.name == *ROOT_CA;
+        self.map.keys().filter(is_root).cloned().collect()
     }
 
     /// Takes all current tokens.

@@ -5,8 +5,6 @@ use std::sync::Arc;
 
 #[cfg(feature = "devices")]
 use super::devices::Devices;
-#[cfg(feature = "metaserver")]
-use super::metaserver::MetaServer;
 #[cfg(feature = "node-jobs")]
 use super::node_jobs::NodeJobs;
 use super::pod::{Origin, Wanted};
@@ -128,7 +126,7 @@ impl Agent {
             #[cfg(feature = "services")]
             services: self.services.as_ref().map(Services::overview),
             #[cfg(feature = "metaserver")]
-            metaserver: self.metaserver().map(MetaServer::overview),
+            metaserver: self.metaserver_overview(),
         }
     }
 
@@ -184,7 +182,7 @@ impl Agent {
             #[cfg(feature = "services")]
             services: self.services.as_ref().map(Services::overview),
             #[cfg(feature = "metaserver")]
-            metaserver: self.metaserver().map(MetaServer::overview),
+            metaserver: self.metaserver_overview(),
         }
     }
 

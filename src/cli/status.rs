@@ -91,6 +91,9 @@ fn metaserver(of: &MetaServerOverview) -> Vec<String> {
         "{} clients, {} watches ({} of the cloud), {} objects, {} rows",
         of.clients, of.watches, of.upstream_watches, of.objects, of.rows
     )];
+    if let Some(url) = &of.for_pods {
+        lines.push(format!("pods use {url}, {} requests were refused", of.refused));
+    }
     lines.extend(of.trouble.as_ref().map(|why| format!("DEGRADED: {why}")));
     lines
 }

@@ -7,6 +7,8 @@ mod modules;
 mod pods;
 mod reserved;
 
+#[cfg(feature = "metaserver")]
+use super::metaserver;
 use super::table::Rule::{Idle, Map, Module, Take as Set};
 use super::table::{
     Table, duration, endpoint, folder, ip, loopback, node_name, one_of, text, whole,
@@ -49,12 +51,14 @@ const ROOT: Table = Table {
         ("apiVersion", Set(|_, value| text(value).and_then(|got| one_of(got, &[API_VERSION])))),
         ("kind", Set(|_, value| text(value).and_then(|got| one_of(got, &["EdgeCore"])))),
         ("modules", Map(&MODULES)),
-        // Written by keadm.
-        ("featureGates", Idle),
         ("edgecoreVersion", Set(|_, value| text(value).map(drop))),
     ],
-    more: &[cloud::ROOT],
-    unused: "",
+    more: &[
+        cloud::ROOT,
+        #[cfg(feature = "metaserver")]
+        metaserver::GATES,
+    ],
+    unused: if cfg!(feature = "metaserver") { "" } else { "featureGates" },
 };
 
 const API_VERSION: &str = "edgecore.config.kubeedge.io/v1alpha2";

@@ -2,7 +2,7 @@
 //!
 //! `resources`, `clusterResources` and `writes` are edged's own.
 
-use core::net::SocketAddr;
+use core::net::{SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 
 use super::Config;
@@ -11,9 +11,9 @@ use crate::limits::METASERVER_RESOURCES_MAX;
 use crate::model::application::Gvr;
 use crate::model::error::Input;
 use crate::model::metaserver::{MetaServerSettings, Served};
-use crate::wire::tree::Value;
+use crate::wire::tree::{Node, Value};
 
-use Rule::{Idle, Map, Take as Set};
+use Rule::{Map, Take as Set};
 
 /// The settings of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,16 +29,35 @@ impl MetaServer {
     }
 }
 
+/// Below the top of the file.
+pub(super) const GATES: &[Row] = &[("featureGates", Set(gates))];
+
+/// Of KubeEdge's gates only one matters here; newer versions have others.
+fn gates(config: &mut Config, value: &Value) -> Result<(), Input> {
+    let Value::Map(gates) = value else { return Err(Input::new(value, "a map of gates")) };
+    for (gate, entry) in gates {
+        let is_on = truth(&entry.node.value).map_err(|wrong| wrong.at(gate))?;
+        if &**gate == "requireAuthorization" {
+            config.metaserver.of_file.requires_authorization = is_on;
+        }
+    }
+    Ok(())
+}
+
 /// Below `modules.metaManager`.
 pub(super) const META: &[Row] = &[("metaServer", Map(&META_SERVER))];
 
 const META_SERVER: Table = Table {
     rules: &[
-        // Keys of the authenticated API, which is not served: see docs/metaserver.md. Those that
-        // every file of keadm has are not reported.
-        ("apiAudiences", Idle),
+        (
+            "apiAudiences",
+            Set(|config, value| {
+                config.metaserver.of_file.authorization.audiences = texts(value, "audiences")?;
+                Ok(())
+            }),
+        ),
         ("clusterResources", Set(|config, value| resources(config, value, false))),
-        ("dummyServer", Set(|_, value| text(value).map(drop))),
+        ("dummyServer", Set(dummy)),
         (
             "enable",
             Set(|config, value| {
@@ -48,8 +67,18 @@ const META_SERVER: Table = Table {
         ),
         ("resources", Set(|config, value| resources(config, value, true))),
         ("server", Set(server)),
-        ("serviceAccountIssuers", Set(issuers)),
-        ("serviceAccountKeyFiles", Idle),
+        (
+            "serviceAccountIssuers",
+            Set(|config, value| {
+                let issuers = texts(value, "URLs")?;
+                if !issuers.is_empty() {
+                    config.metaserver.of_file.authorization.issuers = issuers;
+                }
+                Ok(())
+            }),
+        ),
+        ("serviceAccountKeyFiles", Set(key_files)),
+        // Those of EdgeHub, in every file of keadm. EdgeCore itself has not used them since 1.17.
         ("tlsCaFile", Set(|_, value| text(value).map(drop))),
         ("tlsCertFile", Set(|_, value| text(value).map(drop))),
         ("tlsPrivateKeyFile", Set(|_, value| text(value).map(drop))),
@@ -78,11 +107,40 @@ fn server(config: &mut Config, value: &Value) -> Result<(), Input> {
     Ok(())
 }
 
-fn issuers(_: &mut Config, value: &Value) -> Result<(), Input> {
-    match value {
-        Value::List(_) => Ok(()),
-        other => Err(Input::new(other, "a list of URLs")),
+/// An address for a link of our own: pods of any network reach it through their gateway.
+fn dummy(config: &mut Config, value: &Value) -> Result<(), Input> {
+    let given = text(value)?;
+    let expected = "an IPv4 address that nothing else uses and a port: 169.254.30.10:10550";
+    let wrong = || Input::quoted(given, expected);
+    let address: SocketAddrV4 = given.parse().map_err(|_| wrong())?;
+    let ip = address.ip();
+    let is_usable = !ip.is_loopback() && !ip.is_unspecified() && !ip.is_multicast();
+    if !is_usable || ip.is_broadcast() || address.port() == 0 {
+        return Err(wrong());
     }
+    config.metaserver.of_file.authorization.dummy = address.into();
+    Ok(())
+}
+
+fn key_files(config: &mut Config, value: &Value) -> Result<(), Input> {
+    let files = texts(value, "paths of public keys")?;
+    if let Some(wrong) = files.iter().find(|path| !path.starts_with('/')) {
+        return Err(Input::quoted(wrong, "an absolute path"));
+    }
+    config.metaserver.of_file.authorization.key_files = files;
+    Ok(())
+}
+
+fn texts(value: &Value, of: &str) -> Result<Vec<Box<str>>, Input> {
+    let list: &[Node] = match value {
+        Value::Null => &[],
+        Value::List(list) if list.len() <= METASERVER_RESOURCES_MAX => list,
+        other => {
+            let expected = format!("a list of {of}, of {METASERVER_RESOURCES_MAX} at most");
+            return Err(Input::new(other, expected));
+        }
+    };
+    list.iter().map(|node| text(&node.value).map(Box::from)).collect()
 }
 
 fn resources(config: &mut Config, value: &Value, namespaced: bool) -> Result<(), Input> {
@@ -123,7 +181,7 @@ fn resource(given: &str, namespaced: bool) -> Result<Served, Input> {
         return Err(wrong());
     }
     if group.is_empty() && resource == "secrets" {
-        let why = "got secrets: they are not served, because clients are not authenticated";
+        let why = "got secrets: they are never served (docs/metaserver.md)";
         return Err(Input::other(why));
     }
     Ok(Served { gvr: Gvr::new(group, version, resource), kind: kind.into(), namespaced })
@@ -162,6 +220,37 @@ mod tests {
     }
 
     #[test]
+    fn the_authenticated_form_is_a_gate_at_the_top() {
+        let keys = "enable: true, dummyServer: '10.9.0.1:1234', apiAudiences: [a, b], \
+                    serviceAccountIssuers: [https://i], serviceAccountKeyFiles: [/k.pub]";
+        let settings = |text: &str| {
+            let mut config = Config::default();
+            overlay(&mut config, text.as_bytes()).map_err(|why| why.to_string())?;
+            Ok::<_, String>(config.metaserver.settings().expect("it is on").clone())
+        };
+        let meta = format!("modules: {{metaManager: {{metaServer: {{{keys}}}}}}}\n");
+        assert_eq!(settings(&meta).expect("a good file").authorization(), None);
+        let gates = "featureGates: {requireAuthorization: true, moduleRestart: false}\n";
+        let settings_with = settings(&format!("{gates}{meta}")).expect("a good file");
+        let got = settings_with.authorization().expect("it is on");
+        assert_eq!(got.dummy.to_string(), "10.9.0.1:1234");
+        assert_eq!(got.audiences(), ["a".into(), "b".into()]);
+        assert_eq!(got.issuers, ["https://i".into()]);
+        assert_eq!(got.key_files, ["/k.pub".into()]);
+        // What keadm writes is the default.
+        let bare = format!(
+            "{gates}modules: {{metaManager: {{metaServer: {{enable: true, \
+            apiAudiences: null, serviceAccountIssuers: [], serviceAccountKeyFiles: null}}}}}}\n"
+        );
+        let settings_with = settings(&bare).expect("a good file");
+        let got = settings_with.authorization().expect("it is on");
+        assert_eq!(*got, crate::model::metaserver::Authorization::default());
+        assert_eq!(got.audiences(), got.issuers);
+        let why = settings("featureGates: {requireAuthorization: 1}\n").expect_err("no truth");
+        assert!(why.contains("true or false"), "{why}");
+    }
+
+    #[test]
     fn wrong_values_are_named() {
         let many: Vec<String> =
             (0..METASERVER_RESOURCES_MAX).map(|n| format!("a.b/v1/r{n}=K")).collect();
@@ -169,6 +258,12 @@ mod tests {
         for (line, want) in [
             ("server: '10.0.0.1:10550'", "a loopback address"),
             ("server: '127.0.0.1'", "an address and a port"),
+            ("dummyServer: '127.0.0.1:10550'", "an IPv4 address that nothing else uses"),
+            ("dummyServer: '0.0.0.0:10550'", "an IPv4 address that nothing else uses"),
+            ("dummyServer: '169.254.30.10:0'", "an IPv4 address that nothing else uses"),
+            ("dummyServer: '[fd00::1]:10550'", "an IPv4 address that nothing else uses"),
+            ("serviceAccountKeyFiles: [k.pub]", "an absolute path"),
+            ("apiAudiences: a", "a list of audiences"),
             ("server: '127.0.0.1:0'", "an address and a port"),
             ("resources: [v1/secrets=Secret]", "got secrets"),
             ("resources: [gateways]", "group/version/resource=Kind"),

@@ -28,6 +28,7 @@ pub(super) enum Rule {
     /// A setting.
     Take(Take),
     /// Without effect, including its content.
+    #[allow(dead_code, reason = "only parts that are not built in have such keys")]
     Idle,
     /// A part of KubeEdge that edged lacks: reported if it is on; the flag is its default.
     Module(&'static Table, bool),

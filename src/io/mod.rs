@@ -63,8 +63,12 @@ pub mod image_import;
 #[cfg(not(feature = "images"))]
 #[path = "image_import/absent.rs"]
 pub mod image_import;
+#[cfg(any(feature = "controller", feature = "metaserver"))]
+mod issuer;
 pub mod job;
 mod jobs;
+#[cfg(any(feature = "metaserver", feature = "services"))]
+pub mod link;
 pub mod lock;
 pub mod log;
 #[cfg(feature = "metaserver")]

@@ -61,5 +61,19 @@ pub const METASERVER_SAVE_SOON_MS: u64 = 5_000;
 pub const METASERVER_REQUESTS_MAX: usize = 8;
 /// Rows in one save: a commit of some hundred kilobytes.
 pub const METASERVER_SAVE_ROWS_MAX: usize = 128;
+/// Bytes of a token that a client shows: with the names of all objects at their longest, 3 KiB.
+pub const JWT_BYTES_MAX: usize = 8 << 10;
+/// Seconds by which the clocks of the cloud and of the node may differ (the API server's).
+pub const JWT_LEEWAY_S: i64 = 60;
+/// Tokens before the current one that are remembered for each token of a pod: each was used for
+/// four fifths of its life, so one of them is valid, unless the API server extends their lives.
+pub const TOKENS_REPLACED_MAX: usize = 8;
+/// Public keys that sign tokens: an API server has one or two, and while they are changed, four.
+pub const JWT_KEYS_MAX: usize = 16;
+/// Milliseconds after which the link for pods is looked at: somebody may have removed it by hand.
+pub const METASERVER_LINK_MS: u64 = 60_000;
+/// JSON values in the rules of one service account: some hundred rules. All of them are compared
+/// with each request.
+pub const ACCESS_VALUES_MAX: usize = 8 << 10;
 /// Resources that are served, with those of the configuration.
 pub const METASERVER_RESOURCES_MAX: usize = 64;

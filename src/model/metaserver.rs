@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::access::Attributes;
 use super::application::{Gvr, Item, Scope};
 
 /// Identifies a client's request from its arrival to its end. Never used twice.
@@ -30,9 +31,54 @@ pub struct MetaServerSettings {
     pub served: Vec<Arc<Served>>,
     /// `writes`: clients may change objects, with the rights that the cloud has.
     pub writes: bool,
+    /// The feature gate `requireAuthorization`: clients show who they are, and RBAC decides.
+    pub requires_authorization: bool,
+    pub authorization: Authorization,
+}
+
+/// Settings of the authenticated form (metaserver.md, section 12).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Authorization {
+    /// `dummyServer`: an address that pods reach, which is held by a link of our own.
+    pub dummy: SocketAddr,
+    /// `serviceAccountIssuers`: the accepted `iss` of tokens.
+    pub issuers: Vec<Box<str>>,
+    /// `apiAudiences`: a token needs one of these; empty: the issuers.
+    pub audiences: Vec<Box<str>>,
+    /// `serviceAccountKeyFiles`: PEM of public keys.
+    pub key_files: Vec<Box<str>>,
+}
+
+impl Authorization {
+    /// The audiences of which a token needs one.
+    pub fn audiences(&self) -> &[Box<str>] {
+        if self.audiences.is_empty() { &self.issuers } else { &self.audiences }
+    }
+}
+
+/// `KubeEdge`'s.
+impl Default for Authorization {
+    fn default() -> Self {
+        Self {
+            dummy: SocketAddr::from(([169, 254, 30, 10], 10_550)),
+            issuers: vec!["https://kubernetes.default.svc.cluster.local".into()],
+            audiences: Vec::new(),
+            key_files: Vec::new(),
+        }
+    }
 }
 
 impl MetaServerSettings {
+    /// `None`: nobody is asked who he is.
+    pub fn authorization(&self) -> Option<&Authorization> {
+        self.requires_authorization.then_some(&self.authorization)
+    }
+
+    /// Whether clients may change objects: some of them, where RBAC decides.
+    pub fn has_writes(&self) -> bool {
+        self.writes || self.requires_authorization
+    }
+
     pub fn find(&self, gvr: &Gvr) -> Option<&Arc<Served>> {
         self.served.iter().find(|it| it.gvr == *gvr)
     }
@@ -65,6 +111,8 @@ impl Default for MetaServerSettings {
             server: SocketAddr::from(([127, 0, 0, 1], 10_550)),
             served: all.map(served).into(),
             writes: false,
+            requires_authorization: false,
+            authorization: Authorization::default(),
         }
     }
 }
@@ -98,6 +146,129 @@ pub enum Call {
     Release(Release),
     /// Start the upgrade of the node that waits for it (section 11.6).
     ConfirmUpgrade,
+}
+
+impl Call {
+    /// What an authorizer decides about (Kubernetes' `RequestInfo`).
+    pub fn attributes(&self) -> Attributes<'_> {
+        let all = Attributes {
+            verb: "create",
+            group: "",
+            resource: "",
+            subresource: "",
+            namespace: "",
+            name: "",
+        };
+        let attributes = match self {
+            Self::Get { served: of, namespace, name, .. } => {
+                Attributes { verb: "get", namespace, name, ..of_gvr(&of.gvr) }
+            }
+            Self::List { scope, .. } => Attributes { verb: "list", ..of_scope(scope) },
+            Self::Watch(Watch { scope, .. }) => Attributes { verb: "watch", ..of_scope(scope) },
+            Self::Write(write) => write.attributes(),
+            Self::Release(Release::Pod { .. }) => {
+                Attributes { resource: "pods", name: "unhold-upgrade", ..all }
+            }
+            Self::Release(Release::Node(_)) => {
+                Attributes { resource: "nodes", name: "unhold-upgrade", ..all }
+            }
+            Self::ConfirmUpgrade => {
+                Attributes { resource: "taskupgrade", name: "confirm-upgrade", ..all }
+            }
+        };
+        match (attributes.group, attributes.resource) {
+            // A namespace is in itself.
+            ("", "namespaces") => Attributes { namespace: attributes.name, ..attributes },
+            _ => attributes,
+        }
+    }
+}
+
+fn of_gvr(gvr: &Gvr) -> Attributes<'_> {
+    let (group, resource) = (&gvr.group, &gvr.resource);
+    Attributes { verb: "", group, resource, subresource: "", namespace: "", name: "" }
+}
+
+fn of_scope(scope: &Scope) -> Attributes<'_> {
+    Attributes { namespace: &scope.namespace, name: &scope.name, ..of_gvr(&scope.gvr) }
+}
+
+impl Write {
+    fn attributes(&self) -> Attributes<'_> {
+        let mut parts = self.key.split('/').skip(1);
+        let mut next = || match parts.next().unwrap_or_default() {
+            "null" | "core" => "",
+            part => part,
+        };
+        let (group, _, resource) = (next(), next(), next());
+        let (namespace, name) = (next(), next());
+        let verb = if self.verb == "updatestatus" { "update" } else { self.verb };
+        let subresource = if self.is_of_status { "status" } else { "" };
+        Attributes { verb, group, resource, subresource, namespace, name }
+    }
+}
+
+/// Who asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// Some program on this machine: nobody is asked.
+    Local,
+    /// A client that shows no token.
+    Anonymous,
+    Bearer(Box<Bearer>),
+}
+
+/// The token that a client shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bearer {
+    /// See [`super::token::digest`].
+    pub digest: Box<str>,
+    /// One of the configured keys has signed it.
+    pub is_signed: bool,
+    /// What it says; true only if it is signed, or its digest is known.
+    pub claims: Claims,
+}
+
+/// Claims of a service account token.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claims {
+    /// `iss`
+    pub issuer: Box<str>,
+    /// `aud`
+    pub audiences: Vec<Box<str>>,
+    /// `exp`, in seconds since 1970.
+    pub ends_at: Option<i64>,
+    /// `nbf`
+    pub begins_at: Option<i64>,
+    /// Of the service account, and of what the token is bound to.
+    pub namespace: Box<str>,
+    pub account: Box<str>,
+    pub account_uid: Box<str>,
+    /// Name and uid of the pod whose end is the token's.
+    pub pod: Option<(Box<str>, Box<str>)>,
+    /// It ends with a Secret.
+    pub has_secret: bool,
+}
+
+/// Where pods reach MetaServer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InCluster {
+    pub address: SocketAddr,
+    /// PEM of the certificate that its clients must trust.
+    pub certificate: Arc<str>,
+}
+
+impl InCluster {
+    /// What client-go's in-cluster configuration reads, as a kubelet sets it. `KUBERNETES_PORT` is
+    /// not among them: it tells agents of EdgeMesh that they are in the cloud.
+    pub fn variables(&self) -> [(&'static str, String); 3] {
+        let port = self.address.port().to_string();
+        [
+            ("KUBERNETES_SERVICE_HOST", self.address.ip().to_string()),
+            ("KUBERNETES_SERVICE_PORT", port.clone()),
+            ("KUBERNETES_SERVICE_PORT_HTTPS", port),
+        ]
+    }
 }
 
 /// How new an answer must be.
@@ -136,6 +307,8 @@ pub struct Write {
     pub body: Option<Box<str>>,
     /// Empty: none.
     pub subresource: Box<str>,
+    /// It is about the status alone, whichever way the verb says that.
+    pub is_of_status: bool,
 }
 
 /// Which pods are released.
@@ -283,6 +456,10 @@ pub struct MetaServerOverview {
     pub requests: u64,
     /// Of these, those that the store has answered, because the cloud did not.
     pub from_store: u64,
+    /// Requests that were refused: a wrong token, or no rule that allows them.
+    pub refused: u64,
+    /// Where pods reach it with their tokens; `None`: nowhere.
+    pub for_pods: Option<String>,
     /// What does not work.
     pub trouble: Option<String>,
 }

@@ -2,6 +2,8 @@
 //! beyond reading and writing a value.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "metaserver")]
+pub mod access;
 #[cfg(feature = "controller")]
 pub mod any_api;
 #[cfg(feature = "controller")]

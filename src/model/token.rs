@@ -14,6 +14,8 @@ pub struct Token {
     pub status: Status,
     /// Our own request; `None`: another agent stored it.
     pub request: Option<PodRequest>,
+    /// Digests of the tokens before it, the latest last: some may still be valid.
+    pub replaced: Vec<Box<str>>,
 }
 
 fields!(Token {
@@ -21,6 +23,7 @@ fields!(Token {
     "spec" => spec,
     "status" => status,
     "asked" => request,
+    "replaced" => replaced,
 });
 
 /// The service account.
@@ -111,6 +114,13 @@ impl Token {
     pub fn ends_at(&self) -> Option<Timestamp> {
         Timestamp::parse(self.status.expiration_timestamp.as_deref()?)
     }
+}
+
+/// SHA-256 of a token, in hex: a name of it that gives nobody its rights.
+#[cfg(feature = "metaserver")]
+pub fn digest(token: &str) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, token.as_bytes());
+    super::hex::encode(digest.as_ref())
 }
 
 /// The token for a request like this one. The service account is not compared: a pod's service

@@ -207,6 +207,12 @@ impl Page {
                 "Requests to MetaServer answered without the cloud",
                 of.from_store,
             ),
+            (
+                "requests_refused_total",
+                counter,
+                "Requests to MetaServer without a valid token, or that no rule allows",
+                of.refused,
+            ),
         ] {
             let name = format!("edged_metaserver_{name}");
             self.one(&name, kind, help, value as f64);

@@ -21,6 +21,8 @@ pub mod hpack;
 pub mod http1;
 #[cfg(any(feature = "node-jobs", feature = "runtime"))]
 pub mod inflate;
+#[cfg(feature = "metaserver")]
+pub mod jwt;
 #[cfg(feature = "controller")]
 pub mod kubeconfig;
 #[cfg(feature = "cloud")]
@@ -50,7 +52,7 @@ pub mod rest;
 #[cfg(feature = "controller")]
 pub mod router;
 pub mod rpc;
-#[cfg(feature = "services")]
+#[cfg(any(feature = "metaserver", feature = "services"))]
 pub mod rtnetlink;
 #[cfg(feature = "servicebus")]
 pub mod service_bus;

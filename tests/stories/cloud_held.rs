@@ -5,7 +5,7 @@ use edged::agent::event::Event;
 use edged::limits::METASERVER_ANSWER_MS;
 use edged::model::cri::{ContainerState, PodRef};
 use edged::model::meta::{Change, Row, Saved};
-use edged::model::metaserver::{Call, ClientId, MetaServerSettings, Release, Reply};
+use edged::model::metaserver::{Call, Caller, ClientId, MetaServerSettings, Release, Reply};
 use edged::model::settings::CloudSettings;
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ fn release(cloud: &mut CloudHarness, id: u64, what: Release) {
 }
 
 fn call(cloud: &mut CloudHarness, id: u64, call: Call) {
-    cloud.harness.deliver(Event::MetaServerOpened(ClientId(id), Box::new(call)));
+    cloud.harness.deliver(Event::MetaServerOpened(ClientId(id), Box::new(call), Caller::Local));
     cloud.settle();
     cloud.pass(100);
 }

@@ -9,8 +9,8 @@ use edged::model::base64;
 use edged::model::message::{Header, Message, Route};
 use edged::model::meta::{Change, Saved};
 use edged::model::metaserver::{
-    Call, ClientId, Form, MetaServerSettings, Recency, Reply, RowChange, Source, StoredItem, Watch,
-    WatchEvent,
+    Call, Caller, ClientId, Form, MetaServerSettings, Recency, Reply, RowChange, Source,
+    StoredItem, Watch, WatchEvent,
 };
 use edged::model::settings::ServiceSettings;
 use edged::wire::metaserver::item;
@@ -37,7 +37,7 @@ fn with(saved: Saved) -> CloudHarness {
 }
 
 fn opened(cloud: &mut CloudHarness, id: u64, call: Call) {
-    cloud.harness.deliver(Event::MetaServerOpened(ClientId(id), Box::new(call)));
+    cloud.harness.deliver(Event::MetaServerOpened(ClientId(id), Box::new(call), Caller::Local));
     cloud.settle();
     cloud.pass(100);
 }

@@ -45,6 +45,8 @@ mod cloud_lost;
 mod cloud_memory;
 #[cfg(feature = "metaserver")]
 mod cloud_metaserver;
+#[cfg(feature = "metaserver")]
+mod cloud_metaserver_access;
 #[cfg(feature = "cloud")]
 mod cloud_mirror;
 #[cfg(feature = "cloud")]

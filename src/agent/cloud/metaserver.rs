@@ -1,6 +1,7 @@
 //! Connects MetaServer with the cloud side: its requests, the objects that the cloud pushes, and
 //! the rows that are saved with those of `meta`.
 
+mod access;
 mod hold;
 
 use std::sync::Arc;
@@ -15,7 +16,9 @@ use crate::limits::METASERVER_ANSWER_MS;
 use crate::model::application::{Item, Scope};
 use crate::model::message::Resource;
 use crate::model::meta::{Change, Saved};
-use crate::model::metaserver::{Answer, Call, ClientId, MetaServerSettings, Reply};
+use crate::model::metaserver::{
+    Answer, Call, Caller, ClientId, Failure, MetaServerSettings, Reply,
+};
 use crate::model::upstream::Up;
 use hold::Releases;
 
@@ -46,6 +49,24 @@ impl MetaSide {
         if let Some(core) = &mut self.core {
             core.load(&items);
         }
+    }
+
+    /// Whether this client may do this; an error is the answer that it gets.
+    pub(super) fn judge(
+        &self,
+        now: Now,
+        meta: &Meta,
+        caller: &Caller,
+        call: &Call,
+    ) -> Result<(), Failure> {
+        let settings = self.core.as_ref().and_then(|core| core.authorization());
+        settings.map_or(Ok(()), |settings| access::judge(now, meta, settings, caller, call))
+    }
+
+    /// It may not.
+    pub(super) fn refuse(&mut self, now: Now, id: ClientId, call: Call, failure: Failure) {
+        let core = self.core.as_mut().expect("only a MetaServer that is on has clients");
+        core.refused(now, id, call, failure);
     }
 
     pub(super) fn opened(&mut self, now: Now, id: ClientId, call: Call) {

@@ -177,7 +177,7 @@ impl Cloud {
             enrol: Enrol::new(settings),
             node: Node::new(node),
             object_fetches: ObjectFetches::default(),
-            tokens: Tokens::default(),
+            tokens: Tokens::new(config),
             report: Report::default(),
             metasync: Metasync::default(),
             mirrors: Mirrors::default(),
@@ -485,7 +485,7 @@ impl Cloud {
         match answer {
             Answer::Object(object) => {
                 // For a deleted pod there is none any more.
-                if let Some(row) = self.tokens.answered(now, need, &object.text) {
+                if let Some(row) = self.tokens.answered(now, need, &object.text, &self.meta) {
                     // The cloud waits for no acknowledgement.
                     let _ = self.meta.put(need, "serviceaccounttoken", &row, None);
                 }

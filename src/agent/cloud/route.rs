@@ -11,8 +11,6 @@ use crate::agent::calls::Uid;
 #[cfg(feature = "devices")]
 use crate::agent::devices::Devices;
 use crate::agent::event::{Event, Out};
-#[cfg(feature = "metaserver")]
-use crate::agent::metaserver::MetaServer;
 #[cfg(feature = "node-jobs")]
 use crate::agent::node_jobs::{JobsContext, NodeJobs};
 use crate::agent::objects::Key;
@@ -30,7 +28,9 @@ use crate::model::downstream::RefusedWatches;
 use crate::model::job::JobError;
 use crate::model::meta::StoreOrigin;
 #[cfg(feature = "metaserver")]
-use crate::model::metaserver::{Answer, Call, ClientId, Failure, Reply};
+use crate::model::metaserver::{
+    Answer, Call, Caller, ClientId, Failure, MetaServerOverview, Reply,
+};
 use crate::model::object::Object;
 use crate::model::pod::Pod;
 use crate::model::token::Token;
@@ -94,8 +94,8 @@ impl Agent {
                 Changed::default()
             }
             #[cfg(feature = "metaserver")]
-            Event::MetaServerOpened(id, call) => {
-                cloud.metaserver_opened(now, id, *call, &config.node_name, pods);
+            Event::MetaServerOpened(id, call, caller) => {
+                cloud.metaserver_opened(now, id, *call, &caller, &config.node_name, pods);
                 Changed::default()
             }
             #[cfg(feature = "metaserver")]
@@ -218,8 +218,11 @@ impl Agent {
     }
 
     #[cfg(feature = "metaserver")]
-    pub(in crate::agent) fn metaserver(&self) -> Option<&MetaServer> {
-        self.cloud.as_ref()?.metaserver.core()
+    pub(in crate::agent) fn metaserver_overview(&self) -> Option<MetaServerOverview> {
+        let overview = self.cloud.as_ref()?.metaserver.core()?.overview();
+        let place = self.cloud_objects.in_cluster();
+        let for_pods = place.map(|place| format!("https://{}", place.address));
+        Some(MetaServerOverview { for_pods, ..overview })
     }
 
     #[cfg(feature = "devices")]
@@ -311,7 +314,18 @@ impl Cloud {
 
     /// A client of MetaServer asks for this.
     #[cfg(feature = "metaserver")]
-    fn metaserver_opened(&mut self, now: Now, id: ClientId, call: Call, node: &str, pods: &Pods) {
+    fn metaserver_opened(
+        &mut self,
+        now: Now,
+        id: ClientId,
+        call: Call,
+        caller: &Caller,
+        node: &str,
+        pods: &Pods,
+    ) {
+        if let Err(failure) = self.metaserver.judge(now, &self.meta, caller, &call) {
+            return self.metaserver.refuse(now, id, call, failure);
+        }
         let reply = match &call {
             Call::Release(release) => self.release(id, release, node, pods),
             Call::ConfirmUpgrade => Some(self.confirm_for_client()),

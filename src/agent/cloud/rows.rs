@@ -27,7 +27,11 @@ use serde_json::{Value, json};
 
 use crate::agent;
 use crate::agent::pod::DISRUPTED;
+#[cfg(feature = "metaserver")]
+use crate::limits::ACCESS_VALUES_MAX;
 use crate::limits::Budget;
+#[cfg(feature = "metaserver")]
+use crate::model::access::Access;
 #[cfg(feature = "devices")]
 use crate::model::base64;
 #[cfg(feature = "devices")]
@@ -103,6 +107,9 @@ pub(super) enum StoredObject {
     /// A job for the node itself.
     #[cfg(feature = "node-jobs")]
     NodeJob(Arc<StoredJob>),
+    /// What a service account may do here.
+    #[cfg(feature = "metaserver")]
+    Access(Arc<Access>),
     /// The pod of this uid was held, and somebody on the node has released it.
     #[cfg(feature = "metaserver")]
     Released(Box<str>),
@@ -127,6 +134,10 @@ pub(super) const TERMINAL_STATUS: &str = "podpatch";
 /// The kind of the rows of pods that were released.
 #[cfg(feature = "metaserver")]
 pub(super) const RELEASE: &str = "podrelease";
+
+/// The kind of the rows of rules for service accounts.
+#[cfg(feature = "metaserver")]
+const ACCESS: &str = "serviceaccountaccess";
 
 /// The kinds of the rows that the node makes of a pod.
 pub(super) const MADE_OF_PODS: &[&str] = &[
@@ -164,6 +175,8 @@ impl StoredObject {
             Self::Mirror(it) => it.uid.len() + it.of.len(),
             #[cfg(feature = "metaserver")]
             Self::Released(uid) => uid.len(),
+            #[cfg(feature = "metaserver")]
+            Self::Access(access) => size_of::<Access>() + access.heap_bytes(),
             #[cfg(feature = "devices")]
             Self::Device(device) => device.heap_bytes(),
             #[cfg(feature = "devices")]
@@ -244,6 +257,11 @@ pub(super) fn read<'a>(kind: &'a str, value: &str, budget: &Budget) -> Result<Co
             .map_err(|why| format!("content of a pod: {why}"))?;
         gates = read_gates(&object);
     }
+    #[cfg(feature = "metaserver")]
+    if kind == ACCESS {
+        tree::within_values(&text, ACCESS_VALUES_MAX, budget)
+            .map_err(|why| format!("content of a {kind}: {why}"))?;
+    }
     let phase = object.get("status").map(|raw| raw.get());
     let is_to_be_held = kind == "pod" && !deleting && is_marked(&metadata) && is_pending(phase);
     // That a pod has ended must not be forgotten.
@@ -294,9 +312,9 @@ pub(super) fn terminal_status(pod: &Pod) -> String {
     value.to_string()
 }
 
-/// The row of a token: the cloud's answer, with the names and the request added. `None`: the answer
-/// is no token.
-pub(super) fn token(answer: &str, request: &TokenRequest) -> Option<String> {
+/// The row of a token: the cloud's answer, with the names, the request and the digests of the
+/// tokens before it added. `None`: the answer is no token.
+pub(super) fn token(answer: &str, request: &TokenRequest, replaced: &[Box<str>]) -> Option<String> {
     let TokenRequest { namespace, account, pod, uid, audience, seconds } = request;
     let mut row: Value = serde_json::from_str(answer).ok()?;
     row["status"]["token"].as_str().filter(|token| !token.is_empty())?;
@@ -306,6 +324,9 @@ pub(super) fn token(answer: &str, request: &TokenRequest) -> Option<String> {
     let bound = json!({"kind": "Pod", "apiVersion": "v1", "name": pod, "uid": uid});
     row.get_mut("spec")?.as_object_mut()?.insert("boundObjectRef".to_owned(), bound);
     row["asked"] = json!({"audience": audience, "seconds": seconds});
+    if !replaced.is_empty() {
+        row["replaced"] = json!(replaced);
+    }
     Some(row.to_string())
 }
 
@@ -550,6 +571,8 @@ fn stored_object(
         SERVICE => object(Object::Service(Box::new(tree::of_json(text)?))),
         "serviceaccounttoken" => StoredObject::Token(Arc::new(tree::of_json(text)?)),
         #[cfg(feature = "metaserver")]
+        ACCESS => StoredObject::Access(Arc::new(tree::of_json(text)?)),
+        #[cfg(feature = "metaserver")]
         RELEASE => StoredObject::Released(uid.into()),
         TERMINAL_STATUS if content.status.phase.is_terminal() => {
             StoredObject::TerminalStatuses(uid.into(), Box::new(content.status))
@@ -686,6 +709,19 @@ mod tests {
         let conditions: Vec<bool> = pod.status.conditions.iter().map(|it| it.status).collect();
         assert_eq!((conditions, pod.status.init_container_statuses.len()), (vec![false], 1));
         assert_eq!(pod.spec.readiness_gates[0].reported, Some("True"));
+    }
+
+    #[cfg(feature = "metaserver")]
+    #[test]
+    fn rules_of_a_service_account_are_bounded() {
+        let of = |verbs: usize| {
+            let verbs = vec![r#""get""#; verbs].join(",");
+            let rules = format!(r#"[{{"verbs":[{verbs}]}}]"#);
+            format!(r#"{{"spec":{{"accessRoleBinding":[{{"rules":{rules}}}]}}}}"#)
+        };
+        read(ACCESS, &of(ACCESS_VALUES_MAX - 100), &Budget::FULL).expect("some hundred rules");
+        let why = read(ACCESS, &of(ACCESS_VALUES_MAX + 1), &Budget::FULL).expect_err("too many");
+        assert!(why.contains(&format!("expected at most {ACCESS_VALUES_MAX}")), "{why}");
     }
 
     #[test]

@@ -13,7 +13,10 @@ use super::meta::Meta;
 use super::requests::{CloudContext, RequestKind};
 use super::rows;
 use super::rows::StoredObject;
+use crate::agent::Config;
 use crate::agent::time::{Instant, Now, Rng};
+#[cfg(feature = "metaserver")]
+use crate::limits::TOKENS_REPLACED_MAX;
 use crate::limits::{QUERY_RETRY_MS, TOKEN_AGAIN_MS, TOKEN_AGE_MAX_S};
 use crate::model::map::Map;
 use crate::model::pod::{Pod, ServiceAccountToken};
@@ -28,6 +31,9 @@ pub(super) struct Tokens {
     stale: bool,
     /// By the key of the row.
     needs: Map<Box<str>, Need>,
+    /// MetaServer knows its clients by the tokens that were handed out.
+    #[cfg(feature = "metaserver")]
+    remembers: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -50,6 +56,37 @@ enum State {
 }
 
 impl Tokens {
+    pub(super) fn new(config: &Config) -> Self {
+        #[cfg(feature = "metaserver")]
+        let remembers = config.metaserver.as_ref().is_some_and(|it| it.requires_authorization);
+        #[cfg(not(feature = "metaserver"))]
+        let _ = config;
+        Self {
+            #[cfg(feature = "metaserver")]
+            remembers,
+            ..Self::default()
+        }
+    }
+
+    /// The digests of a row's token and of those before it, if they are needed.
+    #[cfg(feature = "metaserver")]
+    fn replaced(&self, meta: &Meta, key: &str) -> Vec<Box<str>> {
+        let Some(StoredObject::Token(old)) = meta.stored_object(key).filter(|_| self.remembers)
+        else {
+            return Vec::new();
+        };
+        let mut all = old.replaced.clone();
+        all.push(token::digest(&old.status.token).into());
+        let too_many = all.len().saturating_sub(TOKENS_REPLACED_MAX);
+        all.split_off(too_many)
+    }
+
+    #[cfg(not(feature = "metaserver"))]
+    #[expect(clippy::unused_self, reason = "as where it is built in")]
+    fn replaced(&self, _: &Meta, _: &str) -> Vec<Box<str>> {
+        Vec::new()
+    }
+
     /// Pods or tokens have changed.
     pub(super) fn mark_dirty(&mut self) {
         self.stale = true;
@@ -64,10 +101,17 @@ impl Tokens {
 
     /// The cloud sent a token. Returns the row to store; `None`: the token is useless, or needed no
     /// more.
-    pub(super) fn answered(&mut self, now: Now, key: &str, text: &str) -> Option<String> {
+    pub(super) fn answered(
+        &mut self,
+        now: Now,
+        key: &str,
+        text: &str,
+        meta: &Meta,
+    ) -> Option<String> {
         self.retry_after(now, key, QUERY_RETRY_MS);
+        let replaced = self.replaced(meta, key);
         let need = self.needs.get_mut(key)?;
-        let row = rows::token(text, &need.request)?;
+        let row = rows::token(text, &need.request, &replaced)?;
         need.received_at = Some(now.boot);
         Some(row)
     }

@@ -39,8 +39,8 @@ use crate::limits::{
 };
 use crate::model::application::{Gvr, Item, Scope};
 use crate::model::metaserver::{
-    Call, ClientId, Failure, MetaServerOverview, MetaServerSettings, Reply, RowChange, StoredItem,
-    Watch,
+    Authorization, Call, ClientId, Failure, MetaServerOverview, MetaServerSettings, Reply,
+    RowChange, StoredItem, Watch,
 };
 use objects::{Change, Objects, Put, name_of};
 use scope::{Tracking, Upstream};
@@ -67,6 +67,7 @@ pub struct MetaServer {
     logged: Option<String>,
     requests: u64,
     from_store: u64,
+    refused: u64,
     /// The cloud has refused a watch since the last step.
     is_refused: bool,
     /// Replies for the next step.
@@ -135,10 +136,16 @@ impl MetaServer {
             logged: None,
             requests: 0,
             from_store: 0,
+            refused: 0,
             is_refused: false,
             replies: Vec::new(),
             rows: 0,
         }
+    }
+
+    /// `None`: nobody is asked who he is.
+    pub fn authorization(&self) -> Option<&Authorization> {
+        self.settings.authorization()
     }
 
     /// Takes the objects of the store.
@@ -158,6 +165,13 @@ impl MetaServer {
     pub fn opened(&mut self, now: Now, id: ClientId, call: Call) {
         self.requests += 1;
         self.clients.insert(id, Client { call, began: now.boot, state: State::New });
+    }
+
+    /// A client asks for what it may not have.
+    pub fn refused(&mut self, now: Now, id: ClientId, call: Call, failure: Failure) {
+        self.refused += 1;
+        self.opened(now, id, call);
+        self.reply(id, Reply::Failure(failure));
     }
 
     /// A client has left.
@@ -224,6 +238,11 @@ impl MetaServer {
         let Some(gvr) = self.objects.find(&name, uid, &gvrs) else { return };
         if let Some(change) = self.objects.remove(&gvr, &name, uid, version) {
             self.changed(now, &gvr, &change);
+        } else if let Some(version) = self.objects.remember_unheld(&gvr, &name, uid, version) {
+            // Lists from now on are not older: their clients need not list again.
+            for (_, tracking) in self.scopes.iter_mut().filter(|(scope, _)| scope.gvr == gvr) {
+                tracking.version = tracking.version.max(version);
+            }
         }
     }
 
@@ -398,6 +417,8 @@ impl MetaServer {
             rows: self.rows,
             requests: self.requests,
             from_store: self.from_store,
+            refused: self.refused,
+            for_pods: None,
             trouble: self.trouble.clone(),
         }
     }

@@ -202,6 +202,32 @@ impl Objects {
         Some(Change { version, old: Some(held.item), new: None })
     }
 
+    /// Remembers the deletion of an object that is not held. Which selections it was in is not
+    /// known, so a watch that goes on from an older version gets 410 Gone. Returns the version of
+    /// the deletion; `None`: it was remembered before, or the name has another object now.
+    pub(super) fn remember_unheld(
+        &mut self,
+        gvr: &Gvr,
+        name: &Name,
+        uid: &str,
+        version: u64,
+    ) -> Option<u64> {
+        let table = self.tables.entry(gvr.clone()).or_default();
+        let is_it = |past: &Past| {
+            past.is_deleted
+                && name_of(&past.item) == *name
+                && (uid.is_empty() || *past.item.uid == *uid)
+                && past.version >= version
+        };
+        if table.objects.contains_key(name) || table.window.iter().any(is_it) {
+            return None;
+        }
+        let version = if version > 0 { version } else { table.version + 1 };
+        table.version = table.version.max(version);
+        table.window_from = table.window_from.max(version);
+        Some(version)
+    }
+
     fn forget(&mut self, gvr: &Gvr, name: &Name, held: &Held) {
         self.count -= 1;
         self.bytes -= held.item.text.len();

@@ -337,6 +337,36 @@ fn a_watch_goes_on_after_its_version_or_its_client_lists_again() {
 }
 
 #[test]
+fn a_deletion_of_what_was_never_held_is_not_lost_for_an_older_watch() {
+    let mut bench = Bench::up();
+    bench.live(&[item("x", 5)], 9);
+    bench.step();
+    let name = ("a", "never-held");
+    bench.core.removed(bench.now, "configmap", name, "uid-never-held", 12);
+    let watch_from = |bench: &mut Bench, version| {
+        let id = bench.open(Call::Watch(watch(&maps(), version)));
+        (id, bench.step())
+    };
+    let (id, got) = watch_from(&mut bench, 9);
+    assert_eq!(got, replies(&[(id.0, "410 Expired")]), "its client may have that object");
+    // Once is enough: the same deletion comes again, and the client's new list is not older.
+    bench.core.removed(bench.now, "configmap", name, "uid-never-held", 12);
+    bench.list(Recency::Any);
+    assert_eq!(bench.step().pop().expect("a list").1, "[x@5] at 12");
+    let (id, got) = watch_from(&mut bench, 12);
+    assert_eq!(got, replies(&[(id.0, "watch -[] +[] 0")]));
+    // A cloud that deletes by name alone, and what was held: that is told as before.
+    bench.core.removed(bench.now, "configmap", ("a", "x"), "", 0);
+    assert!(bench.step().iter().all(|(_, text)| text == "-x@5"));
+    bench.core.removed(bench.now, "configmap", ("a", "x"), "uid-x", 0);
+    let (id, got) = watch_from(&mut bench, 12);
+    assert_eq!(got, replies(&[(id.0, "watch -[x@5] +[] 0")]), "its second deletion is no news");
+    bench.core.removed(bench.now, "configmap", ("a", "other"), "", 0);
+    let (id, got) = watch_from(&mut bench, 12);
+    assert_eq!(got, replies(&[(id.0, "410 Expired")]));
+}
+
+#[test]
 fn a_list_and_its_watch_leave_no_gap() {
     let mut bench = Bench::up();
     bench.list(Recency::Latest);
@@ -504,7 +534,14 @@ fn writes_are_the_clouds_or_refused() {
     let write = || {
         let (key, options) = ("/core/v1/configmaps/a/x".into(), "{}".into());
         let (verb, subresource) = ("delete", Box::default());
-        Call::Write(Box::new(Write { key, verb, options, body: None, subresource }))
+        Call::Write(Box::new(Write {
+            key,
+            verb,
+            options,
+            body: None,
+            subresource,
+            is_of_status: false,
+        }))
     };
     let mut bench = Bench::new();
     bench.open(write());

@@ -11,6 +11,8 @@ use super::service_links;
 use crate::agent::downward::{Downward, ResourceError};
 use crate::agent::objects::Objects;
 use crate::limits::EXPANDED_ITEM_BYTES;
+#[cfg(feature = "metaserver")]
+use crate::model::metaserver::InCluster;
 use crate::model::object::{ConfigMap, Secret};
 use crate::model::pod::{Container, EnvFrom, EnvVar, EnvVarSource, KeyRef};
 #[cfg(feature = "services")]
@@ -105,6 +107,11 @@ impl Environment {
                     known.set(name, value)?;
                 }
             }
+        }
+        #[cfg(feature = "metaserver")]
+        for (name, value) in sources.objects.in_cluster().into_iter().flat_map(InCluster::variables)
+        {
+            known.set(name.to_owned(), value)?;
         }
         for from in &container.env_from {
             sources.all(from, &mut known)?;

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 
 use super::{Context, VolumeError};
 use crate::agent::downward::{Downward, ResourceError};
+#[cfg(feature = "metaserver")]
+use crate::agent::objects::ROOT_CA;
 use crate::limits::FILES_VOLUME_BYTES_MAX;
 use crate::model::job::{FileContent, FileEntry, Files, FilesPlugin, Source};
 use crate::model::pod::{
@@ -46,8 +48,15 @@ pub(super) fn projected(volume: &Volume, context: Context<'_>) -> Result<Source>
     let mode = of.default_mode.unwrap_or(MODE);
     let mut files = Vec::new();
     let mut problems = Vec::new();
+    #[cfg(feature = "metaserver")]
+    let has_token = of.sources.iter().any(|source| source.service_account_token.is_some());
     for source in &of.sources {
         match of_source(source, mode, context) {
+            #[cfg(feature = "metaserver")]
+            Ok(mut more) if has_token => {
+                trust_metaserver(source, &mut more, context);
+                files.extend(more);
+            }
             Ok(more) => files.extend(more),
             Err(why) => problems.push(why),
         }
@@ -56,6 +65,24 @@ pub(super) fn projected(volume: &Volume, context: Context<'_>) -> Result<Source>
         return Err(VolumeError::Sources(problems));
     }
     Ok(in_memory(FilesPlugin::Projected, files))
+}
+
+/// Adds MetaServer's certificate to the CAs beside a token: clients in the pod must trust the
+/// server that is at `KUBERNETES_SERVICE_HOST`.
+#[cfg(feature = "metaserver")]
+fn trust_metaserver(source: &ProjectedSource, files: &mut [FileEntry], context: Context<'_>) {
+    let Some(place) = context.objects.in_cluster() else { return };
+    if source.config_map.as_ref().is_none_or(|of| of.name != ROOT_CA) {
+        return;
+    }
+    for file in files {
+        let mut bytes = file.content.0.to_vec();
+        if !bytes.ends_with(b"\n") {
+            bytes.push(b'\n');
+        }
+        bytes.extend_from_slice(place.certificate.as_bytes());
+        file.content = FileContent(bytes.into());
+    }
 }
 
 fn in_memory(plugin: FilesPlugin, files: Vec<FileEntry>) -> Source {

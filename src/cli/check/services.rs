@@ -2,7 +2,7 @@
 
 use super::{Row, fail, ok, warn};
 use crate::io::diagnostics::ServiceFacts;
-use crate::io::services::link::NAME;
+use crate::io::link;
 
 /// The rows about Services that are served.
 pub(super) fn rows(facts: &ServiceFacts) -> Vec<Row> {
@@ -13,14 +13,15 @@ pub(super) fn rows(facts: &ServiceFacts) -> Vec<Row> {
         rows.push(warn("services", "no process serves them", remedy));
         return rows;
     }
+    let name = link::SERVICES.name;
     rows.push(match &facts.link {
-        Ok(true) => ok("link", format!("{NAME} is there")),
+        Ok(true) => ok("link", format!("{name} is there")),
         Ok(false) => {
             let remedy = "`edged status` says why: it takes CAP_NET_ADMIN, and a kernel with \
                           CONFIG_DUMMY or CONFIG_BRIDGE";
-            fail("link", format!("there is no link {NAME}"), remedy)
+            fail("link", format!("there is no link {name}"), remedy)
         }
-        Err(why) => warn("link", format!("{NAME} cannot be looked for: {why}"), ""),
+        Err(why) => warn("link", format!("{name} cannot be looked for: {why}"), ""),
     });
     rows.push(match &facts.answers {
         Ok(()) => ok("names", format!("{address} answers for its zone")),

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use crate::config::Config;
 use crate::io::clock;
-use crate::io::services::{link, socket_of};
+use crate::io::link;
+use crate::io::services::socket_of;
 use crate::model::dns::kind;
 use crate::model::settings::ServiceSettings;
 use crate::wire::dns::OwnQuery;
@@ -32,7 +33,7 @@ pub(super) fn read(config: &Config) -> Option<ServiceFacts> {
     let zone = &config.settings.cluster_domain;
     Some(ServiceFacts {
         cluster_dns: config.settings.cluster_dns.clone(),
-        link: link::exists().map_err(|error| error.to_string()),
+        link: link::exists(link::SERVICES).map_err(|error| error.to_string()),
         process: socket_of(Path::new(&config.root)).is_some_and(|path| path.exists()),
         answers: ask(SocketAddr::new(settings.address.into(), 53), zone)
             .map_err(|error| error.to_string()),

@@ -15,8 +15,8 @@ use mio::Registry;
 use mio::event::Event as Ready;
 
 use super::Pieces;
+use super::transport::Transport;
 use crate::agent::time::Instant;
-use crate::io::socket::Stream;
 use crate::limits::{
     HTTP_CLOSE_BYTES_MAX, HTTP_CLOSE_MS, METASERVER_BODY_BYTES_MAX, METASERVER_QUEUE_MAX,
     METASERVER_REQUEST_MS, METASERVER_STALL_MS, METASERVER_TURN_BYTES,
@@ -27,7 +27,7 @@ use crate::wire::metaserver::reply::{self, Piece};
 
 #[derive(Debug)]
 pub(super) struct Connection {
-    stream: Stream,
+    stream: Transport,
     state: State,
     /// The core's request, if it has one.
     client: Option<ClientId>,
@@ -62,7 +62,7 @@ pub(super) enum Next {
 }
 
 impl Connection {
-    pub(super) fn new(stream: Stream, now: Instant) -> Self {
+    pub(super) fn new(stream: Transport, now: Instant) -> Self {
         Self {
             stream,
             state: State::Reading(Vec::new()),
@@ -76,6 +76,11 @@ impl Connection {
     pub(super) fn ready(&mut self, ready: &Ready) {
         self.readable |= ready.is_readable() || ready.is_read_closed() || ready.is_error();
         self.writable |= ready.is_writable() || ready.is_write_closed() || ready.is_error();
+    }
+
+    /// Its client has to show who he is.
+    pub(super) fn is_tls(&self) -> bool {
+        self.stream.is_tls()
     }
 
     /// The request that the core has.
@@ -133,6 +138,13 @@ impl Connection {
 
     /// Reads what has arrived; `room`: bytes of a request that may be added now.
     pub(super) fn read(&mut self, now: Instant, bound: SocketAddr, room: usize) -> Next {
+        self.stream.begin_turn();
+        let next = self.read_turn(now, bound, room);
+        self.readable |= self.stream.has_more();
+        next
+    }
+
+    fn read_turn(&mut self, now: Instant, bound: SocketAddr, room: usize) -> Next {
         match &self.state {
             State::Reading(_) if self.deadline.is_some_and(|at| at <= now) => {
                 let why = "expected a whole request by now".to_owned();
@@ -163,7 +175,8 @@ impl Connection {
                 self.refuse(now, 429, why)
             }
             Ok(None) => Next::Wait,
-            Ok(Some((call, _))) if !call::is_local(&call, bound) => {
+            // A web page has no token, and gets nothing without one.
+            Ok(Some((call, _))) if !self.stream.is_tls() && !call::is_local(&call, bound) => {
                 let why = format!("expected the Host {bound} or localhost, and no other Origin");
                 self.refuse(now, 403, why)
             }
@@ -237,7 +250,10 @@ impl Connection {
                 Err(_) => return true,
             }
         }
-        if *sent < buffer.len() {
+        let is_sent = *sent == buffer.len();
+        let Ok(is_flushed) = self.stream.is_flushed() else { return true };
+        self.writable &= is_flushed;
+        if !is_sent || !is_flushed {
             // What is behind the end was not taken out of the queue.
             if is_ended {
                 queue.push_front(Piece::End);

@@ -6,43 +6,144 @@
 //!
 //! Any user of this machine can connect, so only a read-only part of the API without secrets is
 //! served, unless the operator has said otherwise. A request from a web page does not get through
-//! (`wire/http1`).
+//! (`wire/http1`). With the feature gate `requireAuthorization` all of it is HTTPS, also on an
+//! address that pods reach, and each client shows the token of a service account.
 //!
 //! **If we crash here** clients see a reset, and connect again.
 
 mod connection;
+mod identity;
+mod keys;
 #[cfg(test)]
 mod tests;
+mod transport;
 
-use std::net::SocketAddr;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 
 use mio::event::Event as Ready;
 use mio::{Registry, Token};
+use rustls::ServerConnection;
 
-use super::socket::{Address, Listener};
+use super::link::{self, Link};
+use super::socket::{Address, Listener, Stream};
+use super::tls::Tls;
 use crate::agent::event::Event;
-use crate::agent::time::{Instant, Now};
+use crate::agent::time::{Instant, Now, sooner};
 use crate::config::Config;
 use crate::limits::{
-    METASERVER_CLIENTS_MAX, METASERVER_QUEUES_MAX, METASERVER_READING_BYTES_MAX,
-    METASERVER_TURN_ACCEPTS,
+    HTTP_LISTEN_RETRY_MS, METASERVER_CLIENTS_MAX, METASERVER_LINK_MS, METASERVER_QUEUES_MAX,
+    METASERVER_READING_BYTES_MAX, METASERVER_TURN_ACCEPTS,
 };
-use crate::model::metaserver::{Call, ClientId, MetaServerSettings, Reply};
+use crate::model::metaserver::{
+    Authorization, Call, Caller, ClientId, InCluster, MetaServerSettings, Reply,
+};
 use crate::wire::metaserver::reply::{self, Piece};
 use crate::wire::metaserver::request::{self, Asked};
 use connection::{Connection, Next};
+use identity::Identity;
+use keys::Keys;
+use transport::Transport;
 
-/// The listener and its connections.
+/// The listeners and their connections.
 #[derive(Debug)]
 pub struct MetaServer {
     settings: MetaServerSettings,
     /// `None`: it is switched off.
     listener: Option<Listener>,
+    /// What the authenticated form needs; `None`: nobody is asked who he is.
+    secure: Option<Secure>,
     /// Its token; connection `n` has the token `n + 1` after it.
     first: Token,
     connections: Vec<Option<Connection>>,
     /// Requests since the start: parts of their ids.
     requests: u64,
+}
+
+/// The authenticated form.
+#[derive(Debug)]
+struct Secure {
+    identity: Option<Identity>,
+    keys: Keys,
+    link: Link,
+    /// Where pods reach it, once the link holds its address; its token is the last one.
+    for_pods: Listener,
+    /// The link holds the address.
+    is_held: bool,
+    /// When what has failed is tried again.
+    retry_at: Instant,
+    logged: Option<String>,
+    /// What the core knows of it.
+    reported: bool,
+    folder: std::path::PathBuf,
+}
+
+impl Secure {
+    fn new(settings: &MetaServerSettings, folder: &Path, first: Token) -> Self {
+        let token = Token(first.0 + 1 + METASERVER_CLIENTS_MAX);
+        let address = Address::Port(settings.authorization.dummy);
+        Self {
+            identity: None,
+            keys: Keys::read(&settings.authorization),
+            link: Link::new(link::METASERVER),
+            for_pods: Listener::new(address, "MetaServer for pods", token),
+            is_held: false,
+            retry_at: Instant(0),
+            logged: None,
+            reported: false,
+            folder: folder.to_owned(),
+        }
+    }
+
+    /// Makes the certificate and the link, if they are missing.
+    fn prepare(&mut self, now: Instant, settings: &MetaServerSettings) {
+        if now < self.retry_at {
+            return;
+        }
+        let (server, dummy) = (settings.server.ip(), settings.authorization.dummy.ip());
+        let mut trouble = None;
+        if self.identity.is_none() {
+            match Identity::open(&self.folder, &[server, dummy]) {
+                Ok(identity) => self.identity = Some(identity),
+                Err(why) => trouble = Some(why.to_string()),
+            }
+        }
+        if let IpAddr::V4(dummy) = dummy {
+            match self.link.hold(&BTreeSet::from([dummy])) {
+                Ok(()) => self.is_held = true,
+                Err(fault) => {
+                    self.is_held = false;
+                    trouble = Some(fault.to_string());
+                }
+            }
+        }
+        let wait_ms = if trouble.is_some() { HTTP_LISTEN_RETRY_MS } else { METASERVER_LINK_MS };
+        self.retry_at = now.plus_ms(wait_ms);
+        if let Some(why) = trouble.as_ref().filter(|_| trouble != self.logged) {
+            log::warn!("MetaServer cannot serve pods: {why}");
+        }
+        self.logged = trouble;
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        let is_ready = self.identity.is_some() && self.is_held;
+        let listener = self.for_pods.wake_at().filter(|_| is_ready);
+        sooner(Some(self.retry_at), listener)
+    }
+
+    /// Tells the core where pods reach it, when that has changed.
+    fn report(&mut self, events: &mut Vec<Event>) {
+        let bound = self.for_pods.bound().filter(|_| self.is_held);
+        let place = bound.zip(self.identity.as_ref());
+        if place.is_some() != self.reported {
+            self.reported = place.is_some();
+            let place = place.map(|(address, identity)| {
+                Box::new(InCluster { address, certificate: identity.certificate.clone() })
+            });
+            events.push(Event::InCluster(place));
+        }
+    }
 }
 
 impl MetaServer {
@@ -51,9 +152,20 @@ impl MetaServer {
         let listener = settings
             .map(|settings| Listener::new(Address::Port(settings.server), "MetaServer", first));
         let count = if listener.is_some() { METASERVER_CLIENTS_MAX } else { 0 };
+        let secure = settings.filter(|settings| settings.requires_authorization).map(|settings| {
+            let link = config.link();
+            let folder = Path::new(&link.cert_file).parent().unwrap_or(Path::new("/"));
+            Secure::new(settings, folder, first)
+        });
+        if secure.is_none()
+            && let Err(why) = Link::new(link::METASERVER).remove()
+        {
+            log::debug!("the link of an earlier MetaServer: {why}");
+        }
         Self {
             settings: settings.cloned().unwrap_or_default(),
             listener,
+            secure,
             first,
             connections: std::iter::repeat_with(|| None).take(count).collect(),
             requests: 0,
@@ -61,18 +173,24 @@ impl MetaServer {
     }
 
     pub fn owns(&self, token: Token) -> bool {
-        (self.first.0..=self.first.0 + METASERVER_CLIENTS_MAX).contains(&token.0)
+        (self.first.0..=self.first.0 + METASERVER_CLIENTS_MAX + 1).contains(&token.0)
     }
 
     /// Retries at once what failed before.
     pub fn retry(&mut self) {
         self.listener.iter_mut().for_each(Listener::retry);
+        if let Some(secure) = &mut self.secure {
+            secure.for_pods.retry();
+            secure.retry_at = Instant(0);
+        }
     }
 
     pub fn ready(&mut self, ready: &Ready) {
         let at = ready.token().0 - self.first.0;
         if at == 0 {
             self.listener.iter_mut().for_each(Listener::ready);
+        } else if at == METASERVER_CLIENTS_MAX + 1 {
+            self.secure.iter_mut().for_each(|secure| secure.for_pods.ready());
         } else if let Some(Some(connection)) = self.connections.get_mut(at - 1) {
             connection.ready(ready);
         }
@@ -81,9 +199,22 @@ impl MetaServer {
     /// Listens, accepts, and reads requests.
     pub fn tick(&mut self, now: Instant, registry: &Registry, events: &mut Vec<Event>) {
         let Some(listener) = &mut self.listener else { return };
-        listener.listen(now, registry, |_, _| {
-            "choose another with modules.metaManager.metaServer.server; the pods do not need it"
-        });
+        if let Some(secure) = &mut self.secure {
+            secure.prepare(now, &self.settings);
+            if secure.identity.is_some() && secure.is_held {
+                secure.for_pods.listen(
+                    now,
+                    registry,
+                    |_, _| "choose another with modules.metaManager.metaServer.dummyServer",
+                );
+            }
+            secure.report(events);
+        }
+        if self.secure.as_ref().is_none_or(|secure| secure.identity.is_some()) {
+            listener.listen(now, registry, |_, _| {
+                "choose another with modules.metaManager.metaServer.server; the pods do not need it"
+            });
+        }
         let bound = listener.bound().unwrap_or(self.settings.server);
         self.accept(now, registry);
         let mut reading: usize =
@@ -117,11 +248,20 @@ impl MetaServer {
             Ok(Asked::Known(kind, body)) => {
                 connection.push(now, reply::whole(200, kind, "", &body));
             }
-            Ok(Asked::Call(call)) => {
+            Ok(Asked::Call(asked)) => {
+                let caller = match &self.secure {
+                    Some(secure) if connection.is_tls() => secure.keys.caller(call),
+                    Some(_) => Ok(Caller::Anonymous),
+                    None => Ok(Caller::Local),
+                };
+                let caller = match caller {
+                    Ok(caller) => caller,
+                    Err(failure) => return connection.push(now, reply::refusal(&failure)),
+                };
                 self.requests += 1;
                 let id = self.requests * METASERVER_CLIENTS_MAX as u64 + at as u64;
                 connection.waits(ClientId(id));
-                events.push(opened(ClientId(id), call));
+                events.push(opened(ClientId(id), asked, caller));
             }
             Err(failure) => connection.push(now, reply::refusal(&failure)),
         }
@@ -168,16 +308,32 @@ impl MetaServer {
     }
 
     fn accept(&mut self, now: Instant, registry: &Registry) {
-        let Some(listener) = &mut self.listener else { return };
         for _ in 0..METASERVER_TURN_ACCEPTS {
             let Some(at) = self.connections.iter().position(Option::is_none) else {
                 // The kernel keeps a few more until one ends.
                 return;
             };
-            let Some(mut stream) = listener.accept(now) else { return };
-            match stream.register(registry, Token(self.first.0 + 1 + at)) {
-                Ok(()) => self.connections[at] = Some(Connection::new(stream, now)),
+            let for_pods = self.secure.as_mut().map(|secure| &mut secure.for_pods);
+            let mut listeners = self.listener.iter_mut().chain(for_pods);
+            let Some(stream) = listeners.find_map(|listener| listener.accept(now)) else { return };
+            let Some(mut transport) = self.transport(stream) else { continue };
+            match transport.register(registry, Token(self.first.0 + 1 + at)) {
+                Ok(()) => self.connections[at] = Some(Connection::new(transport, now)),
                 Err(error) => log::warn!("MetaServer cannot register a connection: {error}"),
+            }
+        }
+    }
+
+    /// `None`: it is not served.
+    fn transport(&self, stream: Stream) -> Option<Transport> {
+        let Some(secure) = &self.secure else { return Some(Transport::Plain(stream)) };
+        let config = secure.identity.as_ref()?.config.clone();
+        let Stream::Port(socket) = stream else { return None };
+        match ServerConnection::new(config) {
+            Ok(connection) => Some(Transport::Tls(Box::new(Tls::new(connection, socket)))),
+            Err(error) => {
+                log::warn!("MetaServer cannot begin TLS: {error}");
+                None
             }
         }
     }
@@ -185,8 +341,11 @@ impl MetaServer {
     /// When to call [`MetaServer::tick`] and [`MetaServer::flush`] if nothing gets ready before.
     pub fn wake_at(&self) -> Option<Instant> {
         let is_full = self.connections.iter().all(Option::is_some);
-        let listener = self.listener.as_ref().and_then(Listener::wake_at).filter(|_| !is_full);
-        self.connections.iter().flatten().map(Connection::wake_at).chain(listener).min()
+        let is_ready = self.secure.as_ref().is_none_or(|secure| secure.identity.is_some());
+        let listener = self.listener.as_ref().filter(|_| is_ready).and_then(Listener::wake_at);
+        let for_pods = self.secure.as_ref().and_then(Secure::wake_at);
+        let listeners = listener.into_iter().chain(for_pods).filter(|_| !is_full);
+        self.connections.iter().flatten().map(Connection::wake_at).chain(listeners).min()
     }
 
     /// The address of the port, once it listens.
@@ -195,8 +354,13 @@ impl MetaServer {
     }
 }
 
-fn opened(id: ClientId, call: Call) -> Event {
-    Event::MetaServerOpened(id, Box::new(call))
+/// The files of keys that cannot be read, and why.
+pub fn trouble_of_keys(settings: &Authorization) -> Vec<String> {
+    Keys::read_all(settings).1
+}
+
+fn opened(id: ClientId, call: Call, caller: Caller) -> Event {
+    Event::MetaServerOpened(id, Box::new(call), caller)
 }
 
 fn closed(id: ClientId) -> Event {

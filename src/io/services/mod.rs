@@ -16,7 +16,6 @@ mod connections;
 mod direct;
 mod dns;
 mod flows;
-pub mod link;
 mod ports;
 pub mod protocol;
 pub mod server;

@@ -33,12 +33,12 @@ use super::connections::{self, Connections};
 use super::direct::Direct;
 use super::dns::{self, Responder};
 use super::flows::{self, Flows};
-use super::link::{Link, NAME};
 use super::ports::{Ports, Socket};
 use super::protocol::{Order, Settings, greeting};
 use crate::agent::services::balance::Balance;
 use crate::agent::time::Instant;
 use crate::io::channel::{Channel, Listener, Received};
+use crate::io::link::{self, Link};
 use crate::io::signal::{SignalAction, Signals};
 use crate::io::{clock, sys, turn};
 use crate::limits::{
@@ -130,7 +130,7 @@ impl Server {
             table: Vec::new(),
             coming: None,
             apply_at: Instant(u64::MAX),
-            link: Link::new(),
+            link: Link::new(link::SERVICES),
             link_trouble: Vec::new(),
             dns: Responder::new(DNS),
             ports: Ports::new(PORTS),
@@ -319,7 +319,8 @@ impl Server {
         self.link_trouble.clear();
         let registry = self.poll.registry();
         if self.link.is_of_another() && self.dns.listen(registry).is_err_and(|it| it.is_taken) {
-            let line = format!("an EdgeMesh agent has the link {NAME}: nothing is served");
+            let name = link::SERVICES.name;
+            let line = format!("an EdgeMesh agent has the link {name}: nothing is served");
             self.link_trouble.push(line);
             self.ports.close();
             self.direct.close();

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant as Clock};
 
 use nix::sched::{CloneFlags, unshare};
 
-use super::link;
 use super::protocol::{Order, Settings, greeting};
 use super::server;
 use crate::io::channel::{Channel, Received};
+use crate::io::link;
 use crate::limits::{
     DNS_CLIENT_IDLE_MS, DNS_CLIENTS_MAX, DNS_FORWARD_MS, DNS_FORWARD_TRIES, DNS_FORWARDS_MAX,
     SERVICE_CONNECTIONS_EACH_MAX, SERVICE_CONNECTIONS_MAX, SERVICE_DIAL_MS, SERVICE_DIALS_MAX,
@@ -185,7 +185,7 @@ fn names_are_answered_over_udp_and_tcp_and_the_link_goes_at_the_end() {
     let one = [Ipv4Addr::LOCALHOST];
     world.serve(&[], vec![entry(Protocol::Tcp, &[(80, 8_080)], &one)]);
     listens();
-    assert!(link::exists().expect("netlink"));
+    assert!(link::exists(link::SERVICES).expect("netlink"));
     let name = "web.ns.svc.cluster.local";
     assert_eq!(ask(name, kind::A), (Rcode::NoError, 1));
     assert_eq!(ask_over_tcp(name), (Rcode::NoError, 1));
@@ -197,7 +197,7 @@ fn names_are_answered_over_udp_and_tcp_and_the_link_goes_at_the_end() {
     let report = wait(|| Some(world.report()).filter(|it| it.queries > 3));
     assert_eq!((report.trouble.len(), report.forwarded, report.unanswered), (0, 1, 1));
     world.end(&Order::Stop);
-    assert!(!link::exists().expect("netlink"), "no link is left behind");
+    assert!(!link::exists(link::SERVICES).expect("netlink"), "no link is left behind");
 }
 
 #[test]
@@ -358,7 +358,7 @@ fn another_agent_finds_everything_as_it_was_and_one_of_a_new_version_takes_over(
     wait(|| TcpStream::connect((CLUSTER, 80)).err());
     client.write_all(b"c").expect("open");
     client.read_exact(&mut [0; 1]).expect("it came back");
-    assert!(link::exists().expect("netlink"), "it is the other's now");
+    assert!(link::exists(link::SERVICES).expect("netlink"), "it is the other's now");
     drop(client);
     assert_eq!(served.join().expect("it has served"), 3);
     world.thread.take().expect("it runs").join().expect("it ends");
@@ -370,12 +370,12 @@ fn a_link_that_is_removed_by_hand_comes_back() {
     let world = world();
     world.serve(&[], vec![entry(Protocol::Tcp, &[(80, 8_080)], &[Ipv4Addr::LOCALHOST])]);
     listens();
-    let done = std::process::Command::new("ip").args(["link", "del", link::NAME]).status();
+    let done = std::process::Command::new("ip").args(["link", "del", link::SERVICES.name]).status();
     assert!(done.expect("iproute2 is there").success());
     let began = Clock::now();
     // Anything that changes the table mends it at once; else the next look does.
     world.tell(&Order::End);
-    wait(|| link::exists().expect("netlink").then_some(()));
+    wait(|| link::exists(link::SERVICES).expect("netlink").then_some(()));
     assert!(began.elapsed() < Duration::from_millis(SERVICE_LINK_MS + 1_000));
     assert_eq!(ask("web.ns.svc.cluster.local", kind::A), (Rcode::NoError, 1));
     world.end(&Order::Stop);
@@ -395,8 +395,9 @@ fn a_link_of_somebody_else_keeps_what_it_has() {
     world.serve(&[], vec![entry(Protocol::Tcp, &[(80, 8_080)], &[Ipv4Addr::LOCALHOST])]);
     listens();
     world.end(&Order::Stop);
-    assert!(link::exists().expect("netlink"), "it is not ours");
-    let shown = std::process::Command::new("ip").args(["-4", "addr", "show", link::NAME]).output();
+    assert!(link::exists(link::SERVICES).expect("netlink"), "it is not ours");
+    let shown =
+        std::process::Command::new("ip").args(["-4", "addr", "show", link::SERVICES.name]).output();
     let shown = String::from_utf8(shown.expect("iproute2 is there").stdout).expect("text");
     assert!(shown.contains("169.254.96.16/32") && shown.contains("192.0.2.77/32"), "{shown}");
     assert!(!shown.contains("10.96.0.7"), "{shown}");
@@ -422,7 +423,7 @@ fn an_edgemesh_agent_keeps_its_link_and_what_it_serves() {
     world.tell(&Order::End);
     listens();
     world.end(&Order::Stop);
-    assert!(link::exists().expect("netlink"), "it is not ours");
+    assert!(link::exists(link::SERVICES).expect("netlink"), "it is not ours");
 }
 
 #[test]

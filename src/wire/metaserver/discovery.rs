@@ -49,7 +49,7 @@ const ARCH: &str = if cfg!(target_arch = "aarch64") {
 
 fn resources(group: &str, version: &str, settings: &MetaServerSettings) -> Option<Value> {
     let of_it = |it: &&Arc<Served>| *it.gvr.group == *group && *it.gvr.version == *version;
-    let verbs: &[&str] = if settings.writes {
+    let verbs: &[&str] = if settings.has_writes() {
         &["create", "delete", "get", "list", "patch", "update", "watch"]
     } else {
         &["get", "list", "watch"]

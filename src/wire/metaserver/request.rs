@@ -47,7 +47,7 @@ pub fn read(request: &call::Call, settings: &MetaServerSettings) -> Result<Asked
         let form = form(request.header("accept"))?;
         return reading(target, &query, form).map(Asked::Call);
     }
-    if !settings.writes {
+    if !settings.has_writes() {
         let message = format!(
             "{} of {} is forbidden: this server is read-only \
              (modules.metaManager.metaServer.writes)",
@@ -270,7 +270,8 @@ fn writing(request: &call::Call, target: &Target, query: &Query<'_>) -> Result<W
         }
     };
     let subresource = if verb == "patch" { Box::default() } else { subresource };
-    Ok(Write { key, verb, options: options.into(), body, subresource })
+    let options = options.into();
+    Ok(Write { key, verb, options, body, subresource, is_of_status: is_status })
 }
 
 /// The options of a create, an update or a delete, from its query.

@@ -6,7 +6,7 @@
 //! of an unverified certificate may come from anybody.
 
 mod der;
-#[cfg(feature = "controller")]
+#[cfg(any(feature = "controller", feature = "metaserver"))]
 pub mod issue;
 pub mod pem;
 
@@ -208,6 +208,39 @@ pub fn is_sec1(der: &[u8]) -> bool {
     version == Ok(vec![1])
 }
 
+/// A public key, in the form in which signatures are verified.
+#[cfg(feature = "metaserver")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PublicKey {
+    /// DER of PKCS#1's `RSAPublicKey`.
+    Rsa(Vec<u8>),
+    /// The 65 bytes of an uncompressed point of P-256.
+    P256(Vec<u8>),
+}
+
+/// The key of a PEM block `PUBLIC KEY` (RFC 5280, `SubjectPublicKeyInfo`) or `RSA PUBLIC KEY`.
+#[cfg(feature = "metaserver")]
+pub fn public_key_of(block: &pem::Block) -> Result<PublicKey, Fault> {
+    let wrong = |why: String| Fault { at: 0, part: "the key", why };
+    if block.label == "RSA PUBLIC KEY" {
+        return Ok(PublicKey::Rsa(block.der.clone()));
+    }
+    if block.label != "PUBLIC KEY" {
+        return Err(wrong(format!("got a PEM block {}, expected PUBLIC KEY", block.label)));
+    }
+    let mut info = Reader::new("the key", &block.der).enter("the key", Tag::SEQUENCE)?;
+    let mut kind = info.enter("the key", Tag::SEQUENCE)?;
+    let algorithm = kind.take(Tag::OID)?;
+    let bits = info.bits()?.to_vec();
+    if algorithm == RSA {
+        return Ok(PublicKey::Rsa(bits));
+    }
+    if algorithm == EC_KEY && kind.take(Tag::OID)? == P256 {
+        return Ok(PublicKey::P256(bits));
+    }
+    Err(wrong("got a key of another kind, expected RSA or P-256".to_owned()))
+}
+
 /// The prefix of the node's name in the certificate's CN.
 pub const NODE_PREFIX: &str = "system:node:";
 
@@ -220,5 +253,8 @@ const ORGANISATION: &[u8] = &[0x55, 4, 10];
 const EC_KEY: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1];
 /// 1.2.840.10045.3.1.7
 const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
+/// 1.2.840.113549.1.1.1
+#[cfg(feature = "metaserver")]
+const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1];
 /// 1.2.840.10045.4.3.2
 const ECDSA_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2];

@@ -104,7 +104,7 @@ impl Check {
             #[cfg(feature = "servicebus")]
             Event::ServiceBus(_) => {}
             #[cfg(feature = "metaserver")]
-            Event::MetaServerOpened(..) | Event::MetaServerClosed(_) => {}
+            Event::MetaServerOpened(..) | Event::MetaServerClosed(_) | Event::InCluster(_) => {}
         }
     }
 

@@ -1,6 +1,7 @@
 //! A CA in a folder of its own.
 
 use super::*;
+use crate::wire::x509::pem;
 
 fn folder(name: &str) -> std::path::PathBuf {
     std::env::temp_dir().join(format!("edgecontroller-{name}-{}", std::process::id()))

@@ -1,14 +1,17 @@
-//! The link `edgemesh0` with the address of the DNS responder and those of all Services
-//! (edgemesh.md, section 14.3, way B): pods and the host reach them without any rule of netfilter.
+//! A link that holds addresses of our own, which pods and the host reach without any rule of
+//! netfilter: `edgemesh0` with the address of the DNS responder and those of all Services
+//! (edgemesh.md, section 14.3, way B), and `edge-dummy0` with that of MetaServer (metaserver.md,
+//! section 2).
 //!
 //! It is a dummy, or a bridge without ports where the kernel has no dummy: both only hold
 //! addresses. A link of this name that somebody else has made (it lacks our description) gets our
-//! addresses and loses only them; ours is removed when Services are switched off.
+//! addresses and loses only them; ours is removed when it is not needed any more.
 //!
 //! **If we crash here** the link stays with its addresses, and the next process takes it over.
 
 use std::collections::BTreeSet;
 use std::fmt;
+#[cfg(any(test, feature = "services"))]
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -22,15 +25,26 @@ use nix::sys::time::{TimeVal, TimeValLike};
 
 use crate::wire::rtnetlink::{Reply, Request, replies};
 
-/// EdgeMesh's name of it, which existing files and habits have.
-pub const NAME: &str = "edgemesh0";
-/// The description of a link that is ours (`ip link show`).
-const ALIAS: &str = "edged services";
+/// That of Services: EdgeMesh's name, which existing files and habits have.
+#[cfg(feature = "services")]
+pub const SERVICES: Name = Name { name: "edgemesh0", alias: "edged services" };
+/// That of MetaServer: EdgeCore's name.
+#[cfg(feature = "metaserver")]
+pub const METASERVER: Name = Name { name: "edge-dummy0", alias: "edged metaserver" };
 const KINDS: [&str; 2] = ["dummy", "bridge"];
+
+/// The names of a link.
+#[derive(Clone, Copy, Debug)]
+pub struct Name {
+    pub name: &'static str,
+    /// The description of a link that is ours (`ip link show`).
+    alias: &'static str,
+}
 
 #[derive(Debug)]
 pub(super) struct Link {
     name: &'static str,
+    alias: &'static str,
     serial: u32,
     /// Those that this process has set.
     set: BTreeSet<Ipv4Addr>,
@@ -57,8 +71,8 @@ struct Found {
 }
 
 impl Link {
-    pub(super) fn new() -> Self {
-        Self { name: NAME, serial: 0, set: BTreeSet::new() }
+    pub(super) fn new(name: Name) -> Self {
+        Self { name: name.name, alias: name.alias, serial: 0, set: BTreeSet::new() }
     }
 
     /// Makes the link have these addresses; what it has of others' stays.
@@ -88,6 +102,7 @@ impl Link {
     }
 
     /// Whether somebody else has made a link of this name.
+    #[cfg(feature = "services")]
     pub(super) fn is_of_another(&mut self) -> bool {
         let found = open().ok().and_then(|socket| self.find(&socket).ok().flatten());
         found.is_some_and(|found| !found.is_ours)
@@ -114,7 +129,11 @@ impl Link {
                 Ok(()) => {
                     let Some(mut found) = self.find(socket)? else { break };
                     let index = found.index;
-                    self.ask(socket, "raise", &Request::RaiseLink { index, alias: Some(ALIAS) })?;
+                    self.ask(
+                        socket,
+                        "raise",
+                        &Request::RaiseLink { index, alias: Some(self.alias) },
+                    )?;
                     (found.is_up, found.is_ours) = (true, true);
                     return Ok(found);
                 }
@@ -128,12 +147,12 @@ impl Link {
     }
 
     fn find(&mut self, socket: &OwnedFd) -> Result<Option<Found>, Fault> {
-        let name = self.name;
+        let (name, own) = (self.name, self.alias);
         let answers = self.answers(socket, &Request::FindLink { name });
         let found = answers.map_err(|errno| fault("find the link", name, errno))?;
         Ok(found.into_iter().find_map(|reply| match reply {
             Reply::Link { index, is_up, alias, .. } => {
-                Some(Found { index, is_up, is_ours: *alias == *ALIAS })
+                Some(Found { index, is_up, is_ours: *alias == *own })
             }
             _ => None,
         }))
@@ -221,7 +240,9 @@ fn open() -> Result<OwnedFd, Errno> {
 }
 
 /// Whether the link exists on this machine.
-pub fn exists() -> io::Result<bool> {
-    let found = Link::new().find(&open()?).map_err(|fault| io::Error::other(fault.to_string()))?;
+#[cfg(any(test, feature = "services"))]
+pub fn exists(name: Name) -> io::Result<bool> {
+    let found =
+        Link::new(name).find(&open()?).map_err(|fault| io::Error::other(fault.to_string()))?;
     Ok(found.is_some())
 }
