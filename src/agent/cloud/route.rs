@@ -339,6 +339,10 @@ impl Cloud {
 
     /// A client starts the upgrade of the node that waits for it.
     #[cfg(feature = "metaserver")]
+    #[cfg_attr(
+        not(feature = "node-jobs"),
+        expect(clippy::unused_self, reason = "as where jobs are built in")
+    )]
     fn confirm_for_client(&mut self) -> Reply {
         #[cfg(feature = "node-jobs")]
         if let Some(jobs) = self.node_jobs.core_mut()

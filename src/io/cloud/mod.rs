@@ -44,7 +44,7 @@ use crate::model::upstream::Upstream;
 use connector::{Connected, Connector};
 use dial::Endpoint;
 pub use enrol::enrol;
-#[cfg(feature = "devices")]
+#[cfg(any(feature = "devices", feature = "metaserver"))]
 pub(super) use inspect::reach;
 pub use inspect::{Inspection, inspect};
 use session::End;
