@@ -172,11 +172,12 @@ start_cloud() {
         sleep 0.1
     done
     $inside ip link set lo up
-    # The API server advertises no address of loopback, and CloudCore needs one of another link.
+    # The API server advertises no address of loopback, and CloudCore wants a default route.
     $inside ip link add outside type veth peer name far
     $inside ip addr add 192.0.2.1/24 dev outside
     $inside ip link set outside up
     $inside ip link set far up
+    $inside ip route add default via 192.0.2.2
     start_api_server
     if [ "$cloud" = edgecontroller ]; then start_edgecontroller; else start_cloudcore; fi
     wait_for 60 "$cloud has made a token" node_token
@@ -346,8 +347,8 @@ YAML
 }
 
 runs_version() {
-    [ "$(k get node gw --output 'jsonpath={.status.nodeInfo.kubeletVersion}' | sed 's/.*edged\.//')" \
-        = "$1" ]
+    runs=$(k get node gw --output 'jsonpath={.status.nodeInfo.kubeletVersion}')
+    [ "${runs##*edged.}" = "$1" ]
 }
 
 waits_for_confirmation() {
