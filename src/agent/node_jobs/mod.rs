@@ -9,11 +9,10 @@
 //! Intended behaviour: an action begins once its request is durable, and its report is sent once
 //! that is durable too, so after a power cut an action is done again but never reported with two
 //! results. Nobody answers a report: it counts as received once a request that was sent after it is
-//! answered, and is sent again over the next link otherwise. The reports of a job have a pause between
-//! them: CloudCore takes those that come together in any order, and shows the last one that it has
-//! taken. One job works at a time. Pods come
-//! first: a job gives its pull up if a pod waits for the room. The images of a job stay until a
-//! container has used them, or for some days.
+//! answered, and is sent again over the next link otherwise. The reports of a job have a pause
+//! between them: CloudCore takes those that come together in any order, and shows the last one that
+//! it has taken. One job works at a time. Pods come first: a job gives its pull up if a pod waits
+//! for the room. The images of a job stay until a container has used them, or for some days.
 //!
 //! The cloud of v1alpha2 sends one message and gets a report of each action; that of v1alpha1 asks
 //! for each stage. What is asked for twice is done once and reported twice.
