@@ -5,7 +5,7 @@ export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 .PHONY: help setup run test check sim power conformance soak mutants fuzz bench bench-check
 .PHONY: features size
 .PHONY: cross-tools armv7 aarch64 x86_64-musl armv7-test aarch64-test
-.PHONY: qemu qemu-small release release-key size-gate flashed plots
+.PHONY: qemu qemu-small qemu-jobs release release-key size-gate flashed plots
 
 help: ## lists the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.* ## /\1	/p' $(MAKEFILE_LIST) | expand --tabs=14
@@ -75,6 +75,9 @@ qemu: setup ## boots a gateway with edged and the demo's pods in QEMU (TARGET=ar
 
 qemu-small: setup ## boots edged alone in QEMU: check, and the start on manifests (TARGET=…)
 	@scripts/qemu --small $(or $(TARGET),armv7)
+
+qemu-jobs: setup ## does jobs of a real API server on a gateway in QEMU (KUBE=folder CLOUD=…)
+	@scripts/qemu --jobs $(or $(TARGET),armv7)
 
 release: ## makes tarballs of all targets in target/dist (SET=standalone, KEY=file signs them)
 	@scripts/release $(if $(SET),--set $(SET)) $(if $(KEY),--key $(KEY))

@@ -71,6 +71,7 @@ mod node_jobs;
 mod nullable;
 mod object;
 mod outbound;
+pub mod overview;
 mod records;
 mod requests;
 mod restrict;

@@ -1,5 +1,8 @@
 //! Limits of jobs for the node itself.
 
+/// Milliseconds between two reports of a job: CloudCore handles each message in a goroutine of its
+/// own, and the last one that it writes says how far the node is.
+pub const NODE_JOB_REPORT_MS: u64 = 1_000;
 /// Images of one pre-pull job: a rollout of some dozens of programs. Each may take minutes.
 pub const NODE_JOB_IMAGES_MAX: usize = 64;
 /// Bytes of one text in a job, and of one reason in a report: an image's name has 255 and a digest.

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::api::Kind;
@@ -125,6 +126,24 @@ impl Failure {
     /// The controller's own.
     pub fn new(code: u16, reason: &'static str, message: impl Into<Box<str>>) -> Self {
         Self::Own { code, reason, message: message.into() }
+    }
+
+    /// For a user: HTTP status and message.
+    pub fn text(&self) -> String {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Status {
+            code: u16,
+            message: String,
+        }
+        let (code, message) = match self {
+            Self::Remote(status) => {
+                let status: Status = serde_json::from_str(status.get()).unwrap_or_default();
+                (status.code, status.message)
+            }
+            Self::Own { code, message, .. } => (*code, message.to_string()),
+        };
+        format!("{code}: {message}")
     }
 
     fn bytes(&self) -> usize {

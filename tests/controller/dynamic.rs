@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use edged::controller::Config;
 use edged::controller::SyncStore;
 use edged::controller::dynamic::access::{Access, READS, RequestUser};
+use edged::controller::overview::ResourceOverview;
 use edged::limits::{
     ACK_MS, ACK_TRIES, APPLICATION_ANSWER_BYTES_MAX, APPLICATION_CALLS_ALL_MAX,
     APPLICATION_CALLS_MAX, APPLICATIONS_BYTES_MAX, APPLICATIONS_MAX, DYNAMIC_ANSWER_MS,
@@ -222,6 +223,14 @@ fn all_nodes_share_one_watch_and_each_gets_what_it_selects() {
     let counters = world.controller.counters();
     assert_eq!((counters.dynamic_resources, counters.dynamic_listeners), (1, 2));
     assert_eq!(counters.dynamic_events, 6);
+    let shown = world.controller.overview().resources.expect("nodes may request it");
+    let [ResourceOverview { name, state, objects, bytes, nodes, watches, trouble }] = &shown[..]
+    else {
+        panic!("{shown:?}");
+    };
+    assert_eq!((&**name, &**state, &**trouble), ("services", "watching", ""));
+    assert_eq!((*objects, *nodes, *watches), (1, 2, 2));
+    assert!(*bytes > 0);
 }
 
 #[test]
@@ -251,6 +260,9 @@ fn a_resource_that_is_not_there_or_not_shown_is_rejected_with_a_status() {
     let gadget_watch = watch("/x.org/v1/gadgets/null/null", "");
     assert_eq!(code(&applied(&mut world, "e1", &gadget_watch)), 404);
     assert_eq!(code(&applied(&mut world, "e1", &all_services())), 403);
+    let shown = world.controller.overview().resources.expect("nodes may request it");
+    let gadget = shown.iter().find(|it| it.name == "gadgets.x.org").expect("it is kept");
+    assert!(gadget.trouble.starts_with("404: "), "{gadget:?}");
     let lists = world.controller.counters().lists;
     assert_eq!(code(&applied(&mut world, "e2", &gadget_watch)), 404, "known for a while");
     assert_eq!(world.controller.counters().lists, lists);

@@ -1,5 +1,6 @@
 //! Jobs for nodes: who is asked when, and what becomes of what nodes report.
 
+use edged::controller::overview::JobOverview;
 use edged::limits::{
     JOB_CALLS_MAX, JOB_CHECK_MS, JOB_RETRY_MAX_MS, JOB_RETRY_MIN_MS, JOB_SETTLE_MS, JOB_TIMEOUT_S,
     JOB_WRITE_BYTES, JOB_WRITE_MS, JOBS_PER_STEP,
@@ -204,12 +205,22 @@ fn as_many_nodes_work_at_once_as_the_job_allows() {
     pull(&mut world, "e2", "j");
     pass(&mut world, 10_000);
     assert_eq!(phases(&world, PULL, "j").1, ["InProgress", "Successful", "InProgress"]);
+    let expected = JobOverview {
+        name: "imageprepulljob/j".to_owned(),
+        phase: "InProgress".to_owned(),
+        nodes: 3,
+        working: 2,
+        done: 1,
+        failed: 0,
+    };
+    assert_eq!(world.controller.overview().jobs, [expected]);
     pull(&mut world, "e1", "j");
     report(&mut world, "e3", "imageprepulljob/j", "Check", Err("disk: 87 % used"));
     pass(&mut world, 10_000);
     assert_eq!(reason(&world, PULL, "j", 2), "Check: disk: 87 % used");
     let status = status(&world, PULL, "j");
     assert_eq!(status["phase"], "Failure");
+    assert_eq!(world.controller.overview().jobs, [], "it is over");
     let why = "the number of failed nodes is 1/3, which exceeds the failure tolerance threshold";
     assert_eq!(status["reason"], why);
 }

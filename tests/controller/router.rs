@@ -2,6 +2,7 @@
 //! what nodes upload.
 
 use edged::controller::event::Event;
+use edged::controller::overview::RuleOverview;
 use edged::limits::{
     MESSAGE_BYTES_MAX, ROUTER_ANSWER_MS, ROUTER_BODY_BYTES_MAX, ROUTER_ERROR_CHARS_MAX,
     ROUTER_ERRORS_MAX, ROUTER_NODE_RULES_MAX, ROUTER_REQUESTS_MAX, ROUTER_RULES_MAX,
@@ -235,6 +236,14 @@ fn a_call_reaches_the_service_and_its_answer_the_client() {
     answer_call(&mut world, "e1", call, 500);
     assert_eq!(only_answer(&mut world).0, 500, "statuses are passed on");
     assert_eq!(told(&mut world, "e1"), [""; 0], "nothing is repeated");
+    let expected = RuleOverview {
+        name: "n/r".to_owned(),
+        trouble: String::new(),
+        delivered: 1,
+        failed: 1,
+        errors: vec!["the service answered 500".to_owned()],
+    };
+    assert_eq!(world.controller.overview().rules, [expected], "also before they are written");
     pass(&mut world, ROUTER_STATUS_MS);
     let expected = json!({"successMessages": 1, "failMessages": 1,
         "errors": ["the service answered 500"]});
@@ -553,6 +562,9 @@ fn the_status_says_why_a_rule_is_not_in_force() {
         let error = errors[0].as_str().unwrap_or_default().to_owned();
         assert!(error.starts_with(&format!("not in force: {expected}")), "{expected}: {errors}");
         assert!(error.chars().count() <= ROUTER_ERROR_CHARS_MAX);
+        let shown = world.controller.overview().rules.remove(0);
+        assert!(shown.trouble.starts_with(expected), "{expected}: {}", shown.trouble);
+        assert_eq!(shown.errors, [""; 0]);
         // It is repaired.
         apply(&mut world, to_service("r", "/a"));
         pass(&mut world, ROUTER_STATUS_MS);

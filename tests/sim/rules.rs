@@ -89,6 +89,11 @@ pub const NAMES: &[&str] = &[
     "job time",
     #[cfg(feature = "node-jobs")]
     "one result",
+    // Pods that are held.
+    #[cfg(feature = "metaserver")]
+    "released is durable",
+    #[cfg(feature = "metaserver")]
+    "releases answered",
     // Services.
     #[cfg(feature = "services")]
     "services",

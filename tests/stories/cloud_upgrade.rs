@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use edged::agent::event::Event;
-use edged::limits::UPGRADE_LOOK_MS;
+use edged::limits::{NODE_JOB_REPORT_MS, UPGRADE_LOOK_MS};
 use edged::model::job::{Slots, Trial, UpgradeReply};
 use edged::model::meta::{Change, Row, Saved};
 use serde_json::{Value, json};
@@ -46,9 +46,9 @@ fn ask(cloud: &mut CloudHarness, more: &Value) {
     work(cloud);
 }
 
-/// The runtime and the system do what is requested, for a while.
+/// The runtime and the system do what is requested, until five reports can have been sent.
 fn work(cloud: &mut CloudHarness) {
-    for _ in 0..20 {
+    for _ in 0..NODE_JOB_REPORT_MS * 9 / 2 / 100 {
         cloud.work();
         cloud.pass(100);
     }

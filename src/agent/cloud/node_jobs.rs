@@ -98,7 +98,7 @@ impl JobSide {
                 return;
             }
             context.send(Up::NodeJob(Box::new(report)));
-            core.sent(run, context.hub.counts().0);
+            core.sent(context.now.boot, run, context.hub.counts().0);
         }
     }
 

@@ -9,9 +9,10 @@
 //! Intended behaviour: an action begins once its request is durable, and its report is sent once
 //! that is durable too, so after a power cut an action is done again but never reported with two
 //! results. Nobody answers a report: it counts as received once a request that was sent after it is
-//! answered, and is sent again over the next link otherwise. One job works at a time. Pods come
-//! first: a job gives its pull up if a pod waits for the room. The images of a job stay until a
-//! container has used them, or for some days.
+//! answered, and is sent again over the next link otherwise. The reports of a job have a pause
+//! between them: CloudCore takes those that come together in any order, and shows the last one that
+//! it has taken. One job works at a time. Pods come first: a job gives its pull up if a pod waits
+//! for the room. The images of a job stay until a container has used them, or for some days.
 //!
 //! The cloud of v1alpha2 sends one message and gets a report of each action; that of v1alpha1 asks
 //! for each stage. What is asked for twice is done once and reported twice.
@@ -34,7 +35,9 @@ use super::jobs::Jobs;
 use super::objects::Objects;
 use super::recorder::Recorder;
 use super::time::{Instant, Now};
-use crate::limits::{NODE_JOB_KEPT_MS, NODE_JOB_REASON_BYTES_MAX, NODE_JOBS_MAX};
+use crate::limits::{
+    NODE_JOB_KEPT_MS, NODE_JOB_REASON_BYTES_MAX, NODE_JOB_REPORT_MS, NODE_JOBS_MAX,
+};
 use crate::model::cri::{CallError, Reply};
 use crate::model::job::{JobError, JobReply};
 use crate::model::node_job::{
@@ -75,6 +78,8 @@ struct Job {
     /// Reports that were handed over in this session, and the session's number of the last one.
     sent: usize,
     last_sent: u64,
+    /// When the next report may be handed over.
+    report_at: Instant,
     /// When it was received or read from the store.
     since: Instant,
 }
@@ -129,7 +134,7 @@ pub enum NotSaved {
 
 impl Job {
     fn new(stored: StoredJob, run: u64, row: Row, now: Instant) -> Self {
-        Self { stored, run, row, sent: 0, last_sent: 0, since: now }
+        Self { stored, run, row, sent: 0, last_sent: 0, report_at: now, since: now }
     }
 
     fn doing(&self) -> Option<JobAction> {
@@ -440,18 +445,16 @@ impl NodeJobs {
 
     /// The next report that may be sent, and the run that it belongs to.
     pub fn next_report(&self, now: Now) -> Option<(u64, JobReport)> {
-        let job = self.jobs.iter().find(|job| has_report(job))?;
-        let mut report = job.stored.reports[job.sent].clone();
-        // Without a clock it waits: the cloud would take 1970 for a timeout.
-        report.at = Some(report.at.or(now.timestamp())?);
-        Some((job.run, report))
+        let mut reports = self.jobs.iter().filter(|job| job.report_at <= now.boot);
+        reports.find_map(|job| Some((job.run, report_of(job, now)?)))
     }
 
     /// The next report of this run was handed over, as this message of the session.
-    pub fn sent(&mut self, run: u64, number: u64) {
+    pub fn sent(&mut self, now: Instant, run: u64, number: u64) {
         if let Some(job) = self.jobs.iter_mut().find(|job| job.run == run) {
             job.sent += 1;
             job.last_sent = number;
+            job.report_at = now.plus_ms(NODE_JOB_REPORT_MS);
         }
     }
 
@@ -599,7 +602,8 @@ impl NodeJobs {
 
     /// When the next report may be sent.
     pub fn report_at(&self, now: Now) -> Option<Instant> {
-        self.next_report(now).map(|_| now.boot)
+        let jobs = self.jobs.iter().filter(|job| report_of(job, now).is_some());
+        jobs.map(|job| job.report_at.max(now.boot)).min()
     }
 
     // ---- for others ----
@@ -677,8 +681,12 @@ impl NodeJobs {
     }
 }
 
-fn has_report(job: &Job) -> bool {
-    job.row == Row::Saved && job.sent < job.stored.reports.len()
+/// The report of this job that is to be sent next.
+fn report_of(job: &Job, now: Now) -> Option<JobReport> {
+    let report = job.stored.reports.get(job.sent).filter(|_| job.row == Row::Saved)?;
+    // Without a clock it waits: the cloud would take 1970 for a timeout.
+    let at = Some(report.at.or(now.timestamp())?);
+    Some(JobReport { at, ..report.clone() })
 }
 
 fn done(images: &[ImageResult]) -> usize {

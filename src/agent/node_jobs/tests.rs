@@ -9,8 +9,8 @@ use crate::agent::calls::{Class, Outcome, Owner};
 use crate::agent::image;
 use crate::agent::time::Wall;
 use crate::limits::{
-    NODE_JOB_BUDGET_MS, NODE_JOB_RETRIES_MAX, NODE_JOB_RETRY_MS, NODE_JOB_SECRET_MS,
-    NODE_JOB_USAGE_MAX,
+    NODE_JOB_BUDGET_MS, NODE_JOB_REPORT_MS, NODE_JOB_RETRIES_MAX, NODE_JOB_RETRY_MS,
+    NODE_JOB_SECRET_MS, NODE_JOB_USAGE_MAX,
 };
 use crate::model::cri::{Code, Image, ImageUser, Lost, Request, SandboxConfig};
 use crate::model::job::{JobSpec as SystemJob, NodeUsage};
@@ -124,11 +124,13 @@ impl World {
     /// Action, result and images of the reports that may be sent, which are handed over.
     fn reports(&mut self) -> Vec<(JobAction, Result<(), Box<str>>, JobDetail)> {
         self.save();
-        let mut all = Vec::new();
-        while let Some((run, report)) = self.core.next_report(self.now) {
+        let (mut all, mut now) = (Vec::new(), self.now);
+        while let Some(at) = self.core.report_at(now) {
+            now.boot = at;
+            let (run, report) = self.core.next_report(now).expect("it is due");
             assert!(report.at.is_some(), "{report:?}");
             all.push((report.action, report.result, report.detail));
-            self.core.sent(run, SENT);
+            self.core.sent(now.boot, run, SENT);
         }
         all
     }
@@ -206,6 +208,32 @@ fn nothing_is_done_or_reported_before_it_is_durable() {
     world.step();
     assert!(world.core.next_report(world.now).is_none(), "the check is done and not saved");
     assert_eq!(world.actions(), [JobAction::Check]);
+}
+
+#[test]
+fn the_reports_of_a_job_have_a_pause_between_them() {
+    let mut world = World::new();
+    world.request(JobAction::Check, spec(&["a"]));
+    world.next_call();
+    world.status(true);
+    world.next_call();
+    world.save();
+    let sends = |world: &mut World| {
+        let (run, report) = world.core.next_report(world.now)?;
+        world.core.sent(world.now.boot, run, SENT);
+        Some(report.action)
+    };
+    assert_eq!(sends(&mut world), Some(JobAction::Check));
+    let pull_at = world.now.boot.plus_ms(NODE_JOB_REPORT_MS);
+    assert_eq!(world.core.report_at(world.now), Some(pull_at));
+    world.pass(NODE_JOB_REPORT_MS - 1);
+    assert_eq!(sends(&mut world), None);
+    world.pass(1);
+    assert_eq!(sends(&mut world), Some(JobAction::Pull));
+    assert_eq!(world.core.report_at(world.now), None);
+    // Also when they are sent again.
+    world.core.link_up();
+    assert_eq!(world.core.report_at(world.now), Some(world.now.boot.plus_ms(NODE_JOB_REPORT_MS)));
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod jobs;
 mod nodes;
 mod objects;
 mod run_job;
+mod status;
 
 use std::io::Write;
 
@@ -58,6 +59,12 @@ pub const PAGES: &[Page] = &[
             "  -w, --watch            nodes, pods, events, and what changes, until it is ended\n",
             ask!(),
         ),
+    ),
+    page(
+        "status",
+        "[OPTIONS]",
+        "print what nodes may read, rules with their counts, and jobs that are not over",
+        concat!(ask!(), "Exit code: 1 while nodes are not served.\n"),
     ),
     page(
         "apply",
@@ -198,7 +205,8 @@ const RUN: &str = "  --manifests DIR        folder of manifests    [/etc/edgecon
 /// Whether [`main`] has the command.
 pub fn has(command: &str) -> bool {
     let streams = matches!(command, "logs" | "exec" | "attach" | "port-forward" | "cp" | "top");
-    streams || matches!(command, "get" | "token" | "apply" | "delete" | "prepull" | "upgrade")
+    let of_jobs = matches!(command, "prepull" | "upgrade");
+    streams || of_jobs || matches!(command, "get" | "status" | "token" | "apply" | "delete")
 }
 
 /// Runs a command that [`has`] knows; returns the exit code.
@@ -210,6 +218,7 @@ pub fn main(
 ) -> u8 {
     let done = match command {
         "get" => get(args, out),
+        "status" => status::run(args, out),
         "token" => token(args, out),
         "apply" => apply::run(args, out, trouble),
         "prepull" => run_job::run(args, run_job::Command::PrePull, out),

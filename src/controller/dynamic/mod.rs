@@ -30,6 +30,7 @@ use super::downstream::NodeContext;
 use super::event::{WatchFact, WatchId};
 use super::key::{Key, NodeId};
 use super::outbound::Origin;
+use super::overview::ResourceOverview;
 use super::time::{Instant, Now};
 use super::{Controller, Session, unsupported};
 use crate::limits::{
@@ -629,6 +630,11 @@ impl Controller {
         let timer = dynamic.timers.first().map(|(at, _)| *at);
         let held_back = dynamic.held_back.values().min().copied();
         [ready, timer, held_back, dynamic.resources.wake_at()].into_iter().flatten().min()
+    }
+
+    /// What is watched for nodes.
+    pub(super) fn resource_overviews(&self) -> Vec<ResourceOverview> {
+        self.dynamic.resources.all.values().map(resources::Resource::overview).collect()
     }
 
     /// What is listened to.

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use super::super::event::{Action, Out, Severity, WatchFact, WatchId};
 use super::super::key::NodeId;
+use super::super::overview::ResourceOverview;
 use super::super::time::{Backoff, Instant, Rng};
 use super::object::{AnyObject, ObjectName, is_of_addresses};
 use crate::limits::{
@@ -151,6 +152,27 @@ impl Resource {
     fn kept_ms(&self) -> u64 {
         let is_served = self.is_synced && self.refusal.is_none();
         if is_served { DYNAMIC_UNUSED_MS } else { DYNAMIC_REFUSED_MS }
+    }
+
+    /// In short.
+    pub(super) fn overview(&self) -> ResourceOverview {
+        let Gvr { group, resource, .. } = &*self.name;
+        let dot = if group.is_empty() { "" } else { "." };
+        let trouble = self.refusal.as_ref().map(Failure::text).unwrap_or_default();
+        let state = match self.state {
+            State::Listing(_) => "listing",
+            State::Watching(_) => "watching",
+            State::BackingOff { .. } => "waiting",
+        };
+        ResourceOverview {
+            name: format!("{resource}{dot}{group}"),
+            state: state.to_owned(),
+            objects: self.live,
+            bytes: self.bytes,
+            nodes: self.nodes.len(),
+            watches: self.nodes.values().sum(),
+            trouble,
+        }
     }
 
     /// Why it cannot be listened to, as far as known.

@@ -76,6 +76,17 @@ pub(super) enum JobPhase {
 }
 
 impl JobPhase {
+    /// As it is written.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::New => "",
+            Self::Init => "Init",
+            Self::InProgress => "InProgress",
+            Self::Completed => "Completed",
+            Self::Failure => "Failure",
+        }
+    }
+
     pub(super) fn is_final(self) -> bool {
         matches!(self, Self::Completed | Self::Failure)
     }

@@ -39,6 +39,7 @@ use super::event::{Action, Severity};
 use super::key::{Key, NodeId};
 use super::object::{Edge, Object};
 use super::outbound;
+use super::overview::JobOverview;
 use super::time::{Backoff, Instant, Now};
 use crate::limits::{
     CONTROLLER_JOBS_MAX, JOB_CALLS_MAX, JOB_CHECK_MS, JOB_NODES_MAX, JOB_RETRY_MAX_MS,
@@ -553,6 +554,24 @@ impl Controller {
             let (phase, reason) = (status.phase.name(), &*status.reason);
             Some(JobOfNode { kind: entry.job.kind, name: &key.name, phase, reason })
         })
+    }
+
+    /// The jobs that are not over, in short.
+    pub(super) fn job_overviews(&self) -> Vec<JobOverview> {
+        let open = self.jobs.all.iter().filter(|(_, entry)| !entry.is_over());
+        let overview = |(key, entry): (&Key, &Entry)| {
+            let Status { phase, nodes, .. } = &entry.job.status;
+            let count = |is: fn(NodePhase) -> bool| nodes.iter().filter(|it| is(it.phase)).count();
+            JobOverview {
+                name: format!("{}/{}", key.kind.name().to_ascii_lowercase(), key.name),
+                phase: phase.name().to_owned(),
+                nodes: nodes.len(),
+                working: count(|it| it == NodePhase::InProgress),
+                done: count(NodePhase::is_over),
+                failed: count(NodePhase::is_failed),
+            }
+        };
+        open.map(overview).collect()
     }
 
     /// How many jobs are not over.

@@ -37,6 +37,7 @@ use super::calls::{OwnPart, RuleCall};
 use super::event::{Action, Severity};
 use super::key::Key;
 use super::object::Object;
+use super::overview::RuleOverview;
 use super::time::{Instant, Now};
 use crate::limits::{ROUTER_NODE_RULES_MAX, ROUTER_RULES_MAX, UNREAD_LOGGED_MAX};
 use crate::model::api::{CallError, CallResult, Kind};
@@ -414,6 +415,23 @@ impl Controller {
             let line = format!("{key}: the API server refuses its status: {why}");
             self.pending.push(Action::Log(Severity::Warn, line));
         }
+    }
+
+    /// All rules with their counts.
+    pub(super) fn rule_overviews(&self) -> Vec<RuleOverview> {
+        let overview = |(key, entry): (&Key, &Entry)| {
+            let trouble = entry.tally.trouble.as_deref().unwrap_or_default().to_owned();
+            let status = entry.tally.status(&entry.rule.status);
+            let errors = status.errors.iter().filter(|_| trouble.is_empty());
+            RuleOverview {
+                name: format!("{}/{}", key.namespace, key.name),
+                errors: errors.map(ToString::to_string).collect(),
+                trouble,
+                delivered: *status.success_messages,
+                failed: *status.fail_messages,
+            }
+        };
+        self.router.rules.iter().map(overview).collect()
     }
 
     /// All rules, JSON of objects.

@@ -62,7 +62,7 @@ const NOT_IN_FORCE: &str = "not in force: ";
 
 impl Tally {
     /// The status as it should be, with what is counted since this one.
-    fn status(&self, known: &Status) -> Status {
+    pub(super) fn status(&self, known: &Status) -> Status {
         let reason = self.trouble.as_ref().map(|why| shortened(&format!("{NOT_IN_FORCE}{why}")));
         let errors = reason.map_or_else(
             || {

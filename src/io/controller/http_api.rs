@@ -6,11 +6,13 @@ mod page;
 
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::api::local::Local;
 use crate::controller::local::{Key, Objects};
+use crate::controller::overview::Overview;
 use crate::controller::time::Now;
 use crate::controller::{Controller, Counters};
 use crate::io::socket::Access;
@@ -54,6 +56,7 @@ impl HttpContext<'_> {
             },
             ("GET", "/metrics") => (200, METRICS, self.metrics().into_bytes()),
             _ if !self.admits(call, access) => text(403, PUBLIC),
+            ("GET", "/status") => self.status(),
             _ if self.local.is_none() => self
                 .known(call)
                 .unwrap_or_else(|| text(404, "the objects are in the cluster: use kubectl")),
@@ -64,6 +67,23 @@ impl HttpContext<'_> {
             _ => text(405, "expected GET, DELETE, or POST /apply or /jobs"),
         };
         call::answer(status, kind, &body)
+    }
+
+    /// For `edgecontroller status`.
+    fn status(&self) -> Answer {
+        #[derive(Serialize)]
+        struct State<'a> {
+            trouble: Option<&'a str>,
+            tunnels: usize,
+            streams: usize,
+            #[serde(flatten)]
+            overview: Overview,
+        }
+        let (tunnels, streams) = (self.tunnels, self.streams);
+        let (trouble, overview) = (self.trouble.as_deref(), self.controller.overview());
+        let state = State { trouble, tunnels, streams, overview };
+        let body = serde_json::to_vec(&state).expect("it has only texts and numbers");
+        (200, JSON, body)
     }
 
     fn objects(&mut self) -> &mut Objects {

@@ -1,6 +1,6 @@
 //! What the agent knows of the cloud's pods, and which of them it must not end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use edged::agent::Agent;
@@ -19,6 +19,8 @@ pub struct Cloud {
     /// Pods that are being deleted, as far as the agent knows: they take room until they have
     /// ended.
     pub(super) ending: usize,
+    /// The pods that are held: the agent knows them, and may begin nothing of them.
+    pub(super) held: BTreeSet<Box<str>>,
     /// The pods that are desired, as far as the agent knows.
     pub(super) pods: BTreeMap<Box<str>, Rc<api::Pod>>,
 }
@@ -51,18 +53,27 @@ impl Check {
         }
     }
 
-    /// These pods of the cloud are durable in the store.
+    /// These pods are held, and no others. Their active time counts.
+    pub fn hold(&mut self, now: u64, pods: &[Rc<api::Pod>]) {
+        self.cloud.held.clear();
+        for pod in pods {
+            let of = pod_ref(pod);
+            let at = self.pods.index_or_add(&of);
+            let pod = &mut self.pods[at];
+            pod.of_cloud = true;
+            pod.first_delivered_at = pod.first_delivered_at.min(now);
+            self.cloud.held.insert(of.uid);
+        }
+    }
+
+    /// These pods of the cloud are durable in the store, and not held.
     pub fn received_cloud(&mut self, now: u64, pods: Vec<Rc<api::Pod>>, agent: &Agent) {
         let first = std::mem::take(&mut self.cloud.fresh);
         self.cloud.pods.clear();
         self.cloud.ending = 0;
         for pod in pods {
             let metadata = &pod.metadata;
-            let of = PodRef {
-                uid: metadata.uid.as_str().into(),
-                namespace: metadata.namespace.as_str().into(),
-                name: metadata.name.as_str().into(),
-            };
+            let of = pod_ref(&pod);
             let at = self.pods.index_or_add(&of);
             let known = &mut self.pods[at];
             known.of_cloud = true;
@@ -95,6 +106,12 @@ impl Check {
             pod.uid
         );
     }
+}
+
+fn pod_ref(pod: &api::Pod) -> PodRef {
+    let api::Metadata { uid, namespace, name, .. } = &pod.metadata;
+    let [uid, namespace, name] = [uid, namespace, name].map(|text| text.as_str().into());
+    PodRef { uid, namespace, name }
 }
 
 fn is_over(pod: &api::Pod) -> bool {

@@ -160,7 +160,7 @@ impl Check {
                     self.watched.push(at);
                 }
                 // The agent has begun to end it, and continues.
-                pod.came_back = agent.pod(&uid).is_some();
+                pod.came_back = agent.pod(&uid).is_some() && !self.cloud.held.contains(&uid);
                 pod.gone_at = None;
                 pod.delivered_first = first;
                 pod.delivered_at = now;

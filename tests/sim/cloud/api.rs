@@ -13,6 +13,7 @@ use serde::Deserialize as _;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
+use super::held::Marks;
 use super::mirrors::MIRROR;
 use super::{hub, merge};
 use crate::chance::Chance;
@@ -33,6 +34,8 @@ pub struct Api {
     replaced: Vec<(Box<str>, Pod)>,
     /// Another controller owns a condition of each pod.
     foreign: bool,
+    /// Who marks pods to be held, in some worlds.
+    marks: Option<Marks>,
 }
 
 /// One object.
@@ -104,7 +107,7 @@ const NAMES: u64 = 3;
 
 impl Api {
     /// `pods_wished`: about how many pods the users want.
-    pub fn new(drawer: Drawer, pods_wished: usize, foreign: bool) -> Self {
+    pub fn new(drawer: Drawer, pods_wished: usize, foreign: bool, marks: Option<Marks>) -> Self {
         Self {
             objects: BTreeMap::new(),
             version: 100,
@@ -114,6 +117,7 @@ impl Api {
             pods_wished,
             replaced: Vec::new(),
             foreign,
+            marks,
         }
     }
 
@@ -199,6 +203,9 @@ impl Api {
     /// A user creates this pod.
     fn make(&mut self, mut pod: Pod) {
         pod.metadata.uid = self.uid().into();
+        if let Some(marks) = &mut self.marks {
+            marks.give(&mut pod.metadata.annotations);
+        }
         Arc::make_mut(&mut pod.spec).node_name = Some(NODE.to_owned());
         let mut value = serde_json::to_value(&pod).expect("plain data");
         value["kind"] = "Pod".into();

@@ -34,6 +34,7 @@ impl World {
         cloud.store.full_until = 0;
         cloud.api.heal();
         cloud.devices_calm();
+        cloud.releases_calm();
         cloud.inform();
         cloud.cut(now);
         for number in cloud.link.numbers() {
@@ -199,6 +200,7 @@ impl World {
             .or_else(|| self.mismirrored())
             .or_else(|| cloud.devices_unsettled())
             .or_else(|| cloud.jobs_unsettled())
+            .or_else(|| self.releases_unsettled())
     }
 
     /// A pod that runs without a change is not reported again and again.

@@ -16,6 +16,11 @@ mod devices;
 #[path = "devices/absent.rs"]
 mod devices;
 mod ends;
+#[cfg(feature = "metaserver")]
+mod held;
+#[cfg(not(feature = "metaserver"))]
+#[path = "held/absent.rs"]
+mod held;
 mod hostile;
 mod hub;
 mod link;
@@ -32,6 +37,7 @@ mod store;
 mod traffic;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 
 use edged::agent::event::{Action, Event, JobId};
 use edged::agent::{Agent, Config};
@@ -39,6 +45,7 @@ use edged::model::job::JobSpec;
 use edged::model::link::Validity;
 use edged::model::message::Message;
 use edged::model::meta::{Change, DiskError, Revision, StoreOrigin};
+use edged::model::pod::Pod;
 use edged::model::settings::CloudSettings;
 use edged::wire::kubeedge;
 
@@ -52,6 +59,7 @@ use crate::world::{World, WorldEvent};
 
 use api::Api;
 use devices::{DeviceDue, DeviceSim};
+use held::Releases;
 use hub::Hub;
 use link::Link;
 use node_jobs::{JobDue, JobSim};
@@ -98,6 +106,7 @@ pub struct CloudSim {
     counts: BTreeMap<&'static str, u64>,
     devices: Option<Box<DeviceSim>>,
     node_jobs: Option<Box<JobSim>>,
+    releases: Option<Releases>,
 }
 
 /// A future event.
@@ -129,6 +138,8 @@ pub enum Due {
     Device(DeviceDue),
     /// Of jobs for the node.
     Job(JobDue),
+    /// Somebody on the node releases pods.
+    Release,
 }
 
 /// The outcome of a dial.
@@ -169,13 +180,10 @@ pub fn draw(
         remote_query_timeout_ms: *chance.pick(&[60_000, 10_000]),
         ..CloudSettings::default()
     });
-    let rates = match class {
-        Class::Calm => Rates::calm(),
-        Class::Usual | Class::Storm | Class::Crowd => Rates::draw(&mut chance),
-        Class::Site => Rates::draw(&mut chance).rare(),
-    };
+    let (releases, marks) = held::draw(seed, config).unzip();
+    let rates = draw_rates(class, releases.is_some(), &mut chance);
     let drawer = Drawer::beside(class, 30_000);
-    let mut api = Api::new(drawer, wished, chance.percent(30));
+    let mut api = Api::new(drawer, wished, chance.percent(30), marks);
     api.heal();
     for _ in 0..chance.below(wished as u64 + 1) {
         api.add(&mut chance);
@@ -201,7 +209,7 @@ pub fn draw(
         answers: BTreeMap::new(),
         last_answer: 0,
         over: Vec::new(),
-        timers: vec![(1, Due::Sync), (2, Due::Tick), (3, Due::UserChange)],
+        timers: vec![(1, Due::Sync), (2, Due::Tick), (3, Due::UserChange), (4, Due::Release)],
         events: Vec::new(),
         coming: VecDeque::new(),
         lost: false,
@@ -209,10 +217,25 @@ pub fn draw(
         counts: BTreeMap::new(),
         devices: devices::draw(class, seed, config),
         node_jobs: node_jobs::draw(class, seed, config),
+        releases,
     };
     cloud.jobs_begin();
     cloud.inform();
     Some(Box::new(cloud))
+}
+
+/// `has_held`: pods are held in this world.
+fn draw_rates(class: Class, has_held: bool, chance: &mut Chance) -> Rates {
+    let mut rates = match class {
+        Class::Calm => Rates::calm(),
+        Class::Usual | Class::Storm | Class::Crowd => Rates::draw(chance),
+        Class::Site => Rates::draw(chance).rare(),
+    };
+    if has_held {
+        // With the store it would be lost which pods were released.
+        rates.lost_pct = 0;
+    }
+    rates
 }
 
 impl CloudSim {
@@ -283,7 +306,11 @@ impl CloudSim {
 
     /// Only durable pods count.
     fn deliver_pods(&self, now: u64, check: &mut Check, agent: &Agent) {
-        check.received_cloud(now, self.store.pods().collect(), agent);
+        let held = self.held();
+        let is_held = |pod: &Rc<Pod>| held.contains(&*pod.metadata.uid);
+        let (held, free): (Vec<_>, Vec<_>) = self.store.pods().partition(is_held);
+        check.received_cloud(now, free, agent);
+        check.hold(now, &held);
     }
 
     fn begin_save(&mut self, now: u64, revision: Revision) {
@@ -385,6 +412,7 @@ impl World {
             Due::UserChange => cloud.users_change(now, self.faults.user_change_ms),
             Due::Device(due) => cloud.device_due(now, due, self.faults.user_change_ms),
             Due::Job(due) => cloud.job_due(now, due),
+            Due::Release => cloud.release(now),
         }
         self.cloud_settle();
     }
@@ -418,6 +446,7 @@ impl World {
         cloud.rules.begin_life();
         cloud.save_fails = false;
         cloud.coming.clear();
+        cloud.releases_begin_life();
         let mut saved = cloud.store.open();
         cloud.devices_begin_life(&mut saved);
         trace!(self.clocks.now(), "the store is {:?}: {:?}", saved.origin, saved.rows);

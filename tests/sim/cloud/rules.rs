@@ -172,16 +172,17 @@ impl Rules {
 
     fn deletes(&mut self, key: &str, store: &Store, is_there: bool) {
         let Some(old) = store.get(key) else { return };
-        // A pod's status row is removed with the pod.
-        let key: Box<str> = key.replacen("/podpatch/", "/pod/", 1).into();
+        // What is stored beside a pod is removed with it.
+        let key = key.replacen("/podpatch/", "/pod/", 1).replacen("/podrelease/", "/pod/", 1);
+        let key: Box<str> = key.into();
         let any = || self.deletions_received.contains(&(key.clone(), "".into()));
         let same = self.deletions_received.contains(&(key.clone(), old.uid.clone()));
         let token = &*old.row.kind == "serviceaccounttoken";
         let ours = matches!(&*old.row.kind, "edged" | "nodejob");
         let mirror = old.is_mirror && !is_there;
         // Another incarnation has taken the pod's place.
-        let past =
-            &*old.row.kind == "podpatch" && store.get(&key).is_none_or(|pod| pod.uid != old.uid);
+        let is_beside = matches!(&*old.row.kind, "podpatch" | "podrelease");
+        let past = is_beside && store.get(&key).is_none_or(|pod| pod.uid != old.uid);
         judge!(
             same || token || ours || mirror || past || any(),
             "[others' deletion] {key} {} is removed, and nobody reported its deletion",
