@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use edged::agent::event::Event;
-use edged::model::metaserver::{Call, ClientId, MetaServerSettings, Release, Reply};
+use edged::model::metaserver::{Call, Caller, ClientId, MetaServerSettings, Release, Reply};
 use edged::model::pod::HOLD;
 use serde_json::Value;
 
@@ -123,7 +123,8 @@ impl CloudSim {
         };
         trace!(now, "{client:?} releases {release:?}, of which {of:?} are held");
         *open = Some(Asked { client, since: now, of });
-        self.events.push(Event::MetaServerOpened(client, Box::new(Call::Release(release))));
+        let call = Box::new(Call::Release(release));
+        self.events.push(Event::MetaServerOpened(client, call, Caller::Local));
         self.count("releases");
     }
 }
