@@ -150,6 +150,13 @@ fn after_a_reboot_sandboxes_are_not_ready_and_containers_have_exited() {
             matches!(&ends[..], [(_, Job::EndSandbox(_))]),
             "CNI's DEL is to be done: {ends:?}"
         );
+        let Ok(Reply::Sandboxes(all)) =
+            story.ask(Request::ListPodSandbox(SandboxFilter::default()))
+        else {
+            panic!("no list")
+        };
+        let shown: Vec<bool> = all.iter().map(|record| record.is_ready()).collect();
+        assert_eq!(shown, [false], "its containers are to be found: {of_sandbox:?}");
         let exit = story.exit(&id);
         assert_eq!((exit.code, exit.started_at), (code, started_at), "{phase:?}");
         let (call, out) = story.call(Request::RemovePodSandbox(sandbox.0));
