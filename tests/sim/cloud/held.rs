@@ -15,7 +15,7 @@ use edged::model::metaserver::{Call, Caller, ClientId, MetaServerSettings, Relea
 use edged::model::pod::HOLD;
 use serde_json::Value;
 
-use super::api::NAMESPACES;
+use super::api::{NAMESPACES, Object};
 use super::store::{Store, Stored};
 use super::{CloudSim, Config, Due};
 use crate::chance::Chance;
@@ -139,7 +139,9 @@ impl World {
         let Some(asked) = releases.open.take_if(|asked| asked.client == client) else { return };
         trace!(now, "{client:?} gets {reply:?}");
         judge_patience(now, client, asked.since);
-        let left = asked.of.intersection(&held).next();
+        // What the cloud has deleted is held no more, before that is durable as well.
+        let mut left = asked.of.intersection(&held);
+        let left = left.find(|uid| cloud.api.pods().any(|(_, it, _)| lasts(it, uid)));
         match reply {
             Reply::Done => {
                 judge!(
@@ -163,6 +165,11 @@ impl World {
 
 fn judge_patience(now: u64, client: ClientId, since: u64) {
     judge!(now - since < PATIENCE_MS, "[releases answered] {client:?} waits since {since} ms");
+}
+
+/// Whether this is the object of the pod, and nobody has deleted it.
+fn lasts(object: &Object, uid: &str) -> bool {
+    *object.uid == *uid && object.value()["metadata"]["deletionTimestamp"].is_null()
 }
 
 /// Whether the pod of this row may not begin.
