@@ -13,6 +13,7 @@ use edged::model::token::digest;
 use serde_json::{Value, json};
 
 use crate::cloud_harness::{CloudHarness, content, pod, row};
+use crate::made::container_of;
 
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
@@ -265,13 +266,40 @@ fn tokens_before_the_current_one_are_known_also_after_a_restart() {
     assert_eq!(known(&mut again), expected);
 }
 
+fn place() -> InCluster {
+    InCluster {
+        address: "169.254.30.10:10550".parse().expect("an address"),
+        certificate: "the node's\n".into(),
+    }
+}
+
+#[test]
+fn new_containers_have_the_variables_once_the_server_listens() {
+    let variables = |place| {
+        let mut cloud = node(&[]);
+        cloud.harness.deliver(Event::InCluster(place));
+        cloud.push("insert", "ns/pod/p", &pod("p", "u", 7));
+        cloud.pass(1_000);
+        let is_before = |call: &&String| !call.starts_with("create_container");
+        while let Some(next) = cloud.harness.open_calls().iter().find(is_before).cloned() {
+            cloud.harness.does(&next);
+            cloud.settle();
+        }
+        let envs = container_of(&mut cloud.harness).envs.into_iter();
+        envs.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>()
+    };
+    assert_eq!(variables(None), [""; 0], "never empty ones");
+    let expected = [
+        "KUBERNETES_SERVICE_HOST=169.254.30.10",
+        "KUBERNETES_SERVICE_PORT=10550",
+        "KUBERNETES_SERVICE_PORT_HTTPS=10550",
+    ];
+    assert_eq!(variables(Some(Box::new(place()))), expected);
+}
+
 #[test]
 fn pods_of_the_cloud_know_where_the_server_is_and_whom_to_trust() {
     let mut cloud = with_token();
-    let place = InCluster {
-        address: "169.254.30.10:10550".parse().expect("an address"),
-        certificate: "the node's\n".into(),
-    };
     let files = |cloud: &CloudHarness| -> Vec<(String, String)> {
         let of = |spec: &JobSpec| match spec {
             JobSpec::SetUpVolume(wanted) => match &wanted.source {
@@ -286,7 +314,7 @@ fn pods_of_the_cloud_know_where_the_server_is_and_whom_to_trust() {
     };
     let ca = |text: &str| ("ca.crt".to_owned(), text.to_owned());
     assert!(files(&cloud).contains(&ca("the cluster's\n")), "nobody listens yet");
-    cloud.harness.deliver(Event::InCluster(Some(Box::new(place))));
+    cloud.harness.deliver(Event::InCluster(Some(Box::new(place()))));
     cloud.pass(1_000);
     cloud.work();
     assert!(files(&cloud).contains(&ca("the cluster's\nthe node's\n")), "{:?}", files(&cloud));
