@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use edged::agent::event::Event;
 use edged::model::metaserver::{Call, Caller, ClientId, MetaServerSettings, Release, Reply};
 use edged::model::pod::HOLD;
-use serde_json::Value;
+use edged::model::status::Phase;
 
 use super::api::{NAMESPACES, Object};
 use super::store::{Store, Stored};
@@ -173,14 +173,12 @@ fn lasts(object: &Object, uid: &str) -> bool {
 }
 
 /// Whether the pod of this row may not begin.
-fn is_held(store: &Store, key: &str, pod: &Stored) -> bool {
-    if pod.pod.is_none() || pod.deleting {
+fn is_held(store: &Store, key: &str, stored: &Stored) -> bool {
+    let Some(pod) = stored.pod.as_ref().filter(|_| !stored.deleting) else { return false };
+    let is_marked = pod.metadata.annotations.get(HOLD).is_some_and(|value| value == "true");
+    if !is_marked || pod.status.phase != Phase::Pending {
         return false;
     }
-    let value: Value = serde_json::from_str(&pod.row.value).expect("a pod");
-    let is_marked = value["metadata"]["annotations"][HOLD] == "true";
-    let phase = value["status"]["phase"].as_str().unwrap_or_default();
     let row = store.get(&key.replacen("/pod/", "/podrelease/", 1));
-    let is_released = row.is_some_and(|row| row.uid == pod.uid);
-    is_marked && matches!(phase, "" | "Pending") && !is_released
+    row.is_none_or(|row| row.uid != stored.uid)
 }
