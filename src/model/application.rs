@@ -114,6 +114,14 @@ impl Scope {
         id
     }
 
+    /// Whether an object that is in it stays in it until it is deleted.
+    pub fn is_by_name(&self) -> bool {
+        self.labels == LabelSelector::default()
+            && self.node.is_empty()
+            && self.phase.is_empty()
+            && self.other_phases.is_empty()
+    }
+
     pub fn has(&self, item: &Item) -> bool {
         (self.namespace.is_empty() || self.namespace == item.namespace)
             && (self.name.is_empty() || self.name == item.name)

@@ -125,13 +125,9 @@ impl MetaSide {
         }
     }
 
-    /// Answers clients, and adds the rows that are due to a save that may begin.
-    pub(super) fn step(&mut self, now: Now, meta: &mut Meta, rng: &mut Rng, out: &mut Out) {
-        let Some(core) = &mut self.core else { return };
-        if meta.origin().is_none() {
-            return;
-        }
-        core.step(now, rng, out);
+    /// Adds the rows that are due to a save that may begin.
+    pub(super) fn save(&mut self, now: Now, meta: &mut Meta) {
+        let Some(core) = self.core.as_mut().filter(|_| meta.origin().is_some()) else { return };
         let is_due = core.save_at().is_some_and(|at| at <= now.boot);
         if is_due && meta.may_save(now) {
             let changes = core.begin_save(now);
@@ -139,6 +135,24 @@ impl MetaSide {
                 core.end_save(now, true);
             }
             meta.save_also(changes.into_iter().map(Change::Item));
+        }
+    }
+
+    /// Takes what the cloud has said of the watches.
+    pub(super) fn registered(&mut self, now: Now, watches: &Watches) {
+        let Some(core) = &mut self.core else { return };
+        core.registered(now, |scope| match watches.state(scope) {
+            Some(WatchState::Taken) => Registration::Taken,
+            Some(WatchState::Refused(why)) => Registration::Refused(why.clone()),
+            Some(WatchState::Unanswered) => Registration::Silent,
+            Some(WatchState::Open) | None => Registration::Open,
+        });
+    }
+
+    /// Answers clients.
+    pub(super) fn step(&mut self, now: Now, meta: &Meta, rng: &mut Rng, out: &mut Out) {
+        if let Some(core) = self.core.as_mut().filter(|_| meta.origin().is_some()) {
+            core.step(now, rng, out);
         }
     }
 
@@ -150,14 +164,8 @@ impl MetaSide {
     }
 
     /// Sends the requests that are due.
-    pub(super) fn send(&mut self, watches: &Watches, context: &mut CloudContext<'_>) {
+    pub(super) fn send(&mut self, context: &mut CloudContext<'_>) {
         let Some(core) = &mut self.core else { return };
-        core.registered(context.now, |scope| match watches.state(scope) {
-            Some(WatchState::Taken) => Registration::Taken,
-            Some(WatchState::Refused(why)) => Registration::Refused(why.clone()),
-            Some(WatchState::Unanswered) => Registration::Silent,
-            Some(WatchState::Open) | None => Registration::Open,
-        });
         while context.has_room() {
             let Some((number, request)) = core.next_request() else { return };
             let kind = RequestKind::Application(number);

@@ -639,7 +639,9 @@ impl Cloud {
         #[cfg(feature = "metaserver")]
         {
             self.metaserver.removed(now, resource, uid, version);
-            if self.is_cached(&origin, resource.kind) {
+            // What came while it was not watched has a row.
+            let has_row = self.meta.stored_object(&key).is_some() || self.meta.is_pending(&key);
+            if !has_row && self.is_cached(&origin, resource.kind) {
                 return self.reply(now, origin, Reply::Stored, rng);
             }
         }
@@ -685,7 +687,7 @@ impl Cloud {
         self.devices.step(now, &mut self.meta, rng, out);
         self.store_jobs(now, rng);
         self.answer_releases();
-        self.metaserver.step(now, &mut self.meta, rng, out);
+        self.metaserver.save(now, &mut self.meta);
         self.service_bus.step(now, &mut self.meta, out);
         self.meta.step(now, out);
         self.enrol.step(now, self.hub.is_dialing(), rng, jobs, out);
@@ -695,6 +697,12 @@ impl Cloud {
         for kind in self.requests.overdue(now.boot) {
             self.unanswered(now, &kind, out);
         }
+        // After what else may answer its clients, or end their requests.
+        #[cfg(any(feature = "metaserver", feature = "services"))]
+        if self.hub.is_up() {
+            self.metaserver.registered(now, &self.watches);
+        }
+        self.metaserver.step(now, &self.meta, rng, out);
         if !self.hub.is_up() {
             return;
         }
@@ -713,7 +721,7 @@ impl Cloud {
         self.services.step(&node.config.node_name, &self.meta, &mut context);
         #[cfg(any(feature = "metaserver", feature = "services"))]
         {
-            self.metaserver.send(&self.watches, &mut context);
+            self.metaserver.send(&mut context);
             let wanted: Vec<&Scope> =
                 self.services.watch().into_iter().chain(self.metaserver.watches()).collect();
             self.watches.step(&node.config.node_name, &wanted, &mut context);

@@ -68,8 +68,6 @@ pub struct MetaServer {
     requests: u64,
     from_store: u64,
     refused: u64,
-    /// The cloud has refused a watch since the last step.
-    is_refused: bool,
     /// Replies for the next step.
     replies: Vec<(ClientId, Reply)>,
     rows: usize,
@@ -137,7 +135,6 @@ impl MetaServer {
             requests: 0,
             from_store: 0,
             refused: 0,
-            is_refused: false,
             replies: Vec::new(),
             rows: 0,
         }
@@ -265,7 +262,7 @@ impl MetaServer {
     fn changed(&mut self, now: Now, gvr: &Gvr, change: &Change) {
         for (scope, tracking) in self.scopes.iter_mut().filter(|(scope, _)| scope.gvr == *gvr) {
             if [&change.old, &change.new].into_iter().flatten().any(|item| scope.has(item)) {
-                tracking.version = tracking.version.max(change.version);
+                tracking.version = tracking.version.max(change.position);
             }
         }
         for (id, client) in &self.clients {
@@ -332,7 +329,6 @@ impl MetaServer {
         {
             self.link = Link::Up;
         }
-        self.is_refused = false;
         self.forget_scopes(now);
         let ids: Vec<ClientId> = self.clients.keys().copied().collect();
         for id in ids {
@@ -371,8 +367,7 @@ impl MetaServer {
         let scopes = self.scopes.values();
         let clients = self.clients.values().map(of_client);
         let (grace, refused) = (scopes.clone().map(grace), scopes.filter_map(refused));
-        let is_due = self.is_refused || !self.replies.is_empty();
-        let replies = is_due.then_some(Instant(0));
+        let replies = (!self.replies.is_empty()).then_some(Instant(0));
         clients.chain(grace).chain(refused).chain(silent).chain(replies).min()
     }
 

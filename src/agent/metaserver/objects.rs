@@ -2,7 +2,11 @@
 //! them the store has.
 //!
 //! An object never goes back: the greater `resourceVersion` stays, and what was deleted does not
-//! come back with a late message. A row is written when the object's meaning changes, not when its
+//! come back with a late message.
+//!
+//! Changes come in another order than the API server made them: messages are sent again, and rows
+//! of the store may lack what is older than they are. So each change has a position, which grows:
+//! its version, or else a number that is greater than all before. A watch goes on from a position. A row is written when the object's meaning changes, not when its
 //! version does.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -22,8 +26,8 @@ pub(super) fn name_of(item: &Item) -> Name {
 /// A change of an object; both are present where it was changed.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
-    /// Its version; 0: it is none of the cloud's.
-    pub version: u64,
+    /// Its position; 0: it is not a change, but what there is.
+    pub position: u64,
     pub old: Option<Arc<Item>>,
     pub new: Option<Arc<Item>>,
 }
@@ -55,21 +59,20 @@ pub(super) struct Objects {
 #[derive(Debug, Default)]
 struct Table {
     objects: BTreeMap<Name, Held>,
-    /// What objects were before they were deleted, or their labels changed, and the version of that
-    /// change; the oldest first.
+    /// What objects were before they were deleted, or their labels changed; the oldest first.
     window: VecDeque<Past>,
-    /// The window has all such changes after this version.
+    /// The window has all such changes after this position.
     window_from: u64,
-    /// The greatest version of all changes.
+    /// The greatest position of all changes.
     version: u64,
-    /// A version that was given to a deletion without one.
+    /// The last position that is no version.
     invented: u64,
 }
 
-/// What an object was before a change of this version.
+/// What an object was before the change of this position.
 #[derive(Debug)]
 struct Past {
-    version: u64,
+    position: u64,
     item: Arc<Item>,
     is_deleted: bool,
 }
@@ -77,6 +80,8 @@ struct Past {
 #[derive(Debug)]
 struct Held {
     item: Arc<Item>,
+    /// Of its last change.
+    position: u64,
     /// The digest of its row; `None`: there is none.
     row: Option<u64>,
     /// A client has asked for this one: it is stored.
@@ -109,13 +114,14 @@ impl Objects {
         let row = row.or_else(|| before.and_then(|held| held.row));
         if let Some(held) = before.filter(|held| held.item.version >= item.version) {
             let item = held.item.clone();
-            let held = Held { item, row, is_wanted: row.is_some() };
+            let held = Held { position: item.version, item, row, is_wanted: row.is_some() };
             table.objects.insert(name_of(&held.item), held);
             return;
         }
-        let held = Held { item: item.clone(), row, is_wanted: row.is_some() };
+        let (item, position) = (item.clone(), item.version);
+        let held = Held { item: item.clone(), position, row, is_wanted: row.is_some() };
         self.bytes += item.text.len();
-        match table.objects.insert(name_of(item), held) {
+        match table.objects.insert(name_of(&item), held) {
             Some(old) => self.bytes -= old.item.text.len(),
             None => self.count += 1,
         }
@@ -136,7 +142,7 @@ impl Objects {
         let old = found.and_then(|table| table.objects.get(&name)).map(|held| held.item.clone());
         match &old {
             Some(old) if old.version >= item.version => return Put::Known,
-            None if found.is_some_and(|table| table.has_deleted(item)) => return Put::Known,
+            None if found.is_some_and(|table| table.knows(item)) => return Put::Known,
             Some(_) | None => {}
         }
         if self.lacks_room(item.text.len(), old.as_deref()) {
@@ -144,26 +150,26 @@ impl Objects {
         }
         let place = (gvr.clone(), name);
         let table = self.tables.entry(gvr.clone()).or_default();
+        let position = table.next_position(item.version);
         if let Some(held) = table.objects.get_mut(&place.1) {
             self.bytes -= held.item.text.len();
-            held.item = item.clone();
+            (held.item, held.position) = (item.clone(), position);
         } else {
             self.count += 1;
             // Its row may still be there, with other content.
             let row = self.gone.remove(&place).then_some(!item.digest);
-            let held = Held { item: item.clone(), row, is_wanted: false };
+            let held = Held { item: item.clone(), position, row, is_wanted: false };
             table.objects.insert(place.1.clone(), held);
         }
         self.bytes += item.text.len();
-        table.version = table.version.max(item.version);
         if let Some(old) = &old {
             let is_deleted = old.uid != item.uid;
             if is_deleted || old.labels != item.labels {
-                table.remember(item.version, old, is_deleted);
+                table.remember(position, old, is_deleted);
             }
         }
         self.dirty.insert(place);
-        Put::Changed(Change { version: item.version, old, new: Some(item.clone()) })
+        Put::Changed(Change { position, old, new: Some(item.clone()) })
     }
 
     /// A client has asked for this object alone: it is stored.
@@ -175,8 +181,8 @@ impl Objects {
         }
     }
 
-    /// Removes an object. `uid` empty: whichever has the name. `version`: of its deletion; 0: not
-    /// known.
+    /// Removes an object that was deleted. `uid` empty: whichever has the name. `version`: of its
+    /// deletion; 0: not known.
     pub(super) fn remove(
         &mut self,
         gvr: &Gvr,
@@ -184,22 +190,33 @@ impl Objects {
         uid: &str,
         version: u64,
     ) -> Option<Change> {
+        self.take_out(gvr, name, uid, version, true)
+    }
+
+    /// Removes an object that is not what it was any more: a list of its labels does not have it,
+    /// so that it may have others now, with which it comes again. `version`: of the list.
+    pub(super) fn remove_left(&mut self, gvr: &Gvr, item: &Item, version: u64) -> Option<Change> {
+        self.take_out(gvr, &name_of(item), &item.uid, version, false)
+    }
+
+    fn take_out(
+        &mut self,
+        gvr: &Gvr,
+        name: &Name,
+        uid: &str,
+        version: u64,
+        is_deleted: bool,
+    ) -> Option<Change> {
         let table = self.tables.get_mut(gvr)?;
         let held = table.objects.get(name)?;
         if !uid.is_empty() && *held.item.uid != *uid {
             return None;
         }
         let held = table.objects.remove(name)?;
-        let version = if version > held.item.version {
-            version
-        } else {
-            table.invented = table.version + 1;
-            table.invented
-        };
-        table.version = table.version.max(version);
-        table.remember(version, &held.item, true);
+        let position = table.next_position(version);
+        table.remember(position, &held.item, is_deleted);
         self.forget(gvr, name, &held);
-        Some(Change { version, old: Some(held.item), new: None })
+        Some(Change { position, old: Some(held.item), new: None })
     }
 
     /// Remembers the deletion of an object that is not held. Which selections it was in is not
@@ -217,7 +234,7 @@ impl Objects {
             past.is_deleted
                 && name_of(&past.item) == *name
                 && (uid.is_empty() || *past.item.uid == *uid)
-                && past.version >= version
+                && past.position >= version
         };
         if table.objects.contains_key(name) || table.window.iter().any(is_it) {
             return None;
@@ -290,16 +307,17 @@ impl Objects {
         }
         let is_later = |of: u64| of > version || (of == version && version == table.invented);
         let mut changes = Vec::new();
-        for Past { item: old, .. } in table.window.iter().filter(|past| is_later(past.version)) {
+        for Past { item: old, .. } in table.window.iter().filter(|past| is_later(past.position)) {
             let now = table.objects.get(&name_of(old)).map(|held| &held.item);
             let is_in = now.is_some_and(|now| now.uid == old.uid && scope.has(now));
             if scope.has(old) && !is_in {
-                changes.push(Change { version: 0, old: Some(old.clone()), new: None });
+                changes.push(Change { position: 0, old: Some(old.clone()), new: None });
             }
         }
-        let changed = self.of(scope).filter(|item| is_later(item.version));
-        let there = |item: &Arc<Item>| Change { version: 0, old: None, new: Some(item.clone()) };
-        changes.extend(changed.map(there));
+        let mut changed: Vec<&Held> = table.objects.values().collect();
+        changed.retain(|held| is_later(held.position) && scope.has(&held.item));
+        let there = |held: &Held| Change { position: 0, old: None, new: Some(held.item.clone()) };
+        changes.extend(changed.into_iter().map(there));
         Some(changes)
     }
 
@@ -380,18 +398,31 @@ impl Objects {
 }
 
 impl Table {
-    fn remember(&mut self, version: u64, old: &Arc<Item>, is_deleted: bool) {
+    /// The position of a change of this version; 0: it has none.
+    fn next_position(&mut self, version: u64) -> u64 {
+        self.version = if version > self.version {
+            version
+        } else {
+            self.invented = self.version + 1;
+            self.invented
+        };
+        self.version
+    }
+
+    fn remember(&mut self, position: u64, old: &Arc<Item>, is_deleted: bool) {
         if self.window.len() == METASERVER_WINDOW
             && let Some(lost) = self.window.pop_front()
         {
-            self.window_from = self.window_from.max(lost.version);
+            self.window_from = self.window_from.max(lost.position);
         }
-        self.window.push_back(Past { version, item: old.clone(), is_deleted });
+        self.window.push_back(Past { position, item: old.clone(), is_deleted });
     }
 
-    /// Whether this very object was deleted after this version of it.
-    fn has_deleted(&self, item: &Item) -> bool {
-        let is_it = |past: &Past| past.is_deleted && past.item.uid == item.uid;
-        self.window.iter().any(|past| is_it(past) && past.version >= item.version)
+    /// Whether this version of an object that is not held is over: the object was deleted after it,
+    /// or was seen at it.
+    fn knows(&self, item: &Item) -> bool {
+        let until = |past: &Past| if past.is_deleted { past.position } else { past.item.version };
+        let mut of_it = self.window.iter().filter(|past| past.item.uid == item.uid);
+        of_it.any(|past| until(past) >= item.version)
     }
 }

@@ -19,8 +19,10 @@ use crate::model::metaserver::{Failure, Reply};
 
 #[derive(Debug)]
 pub(super) struct Tracking {
-    /// All changes after this version are known; `None`: it was not listed yet.
+    /// All changes after this version are known; `None`: nothing of it was given out yet.
     pub from: Option<u64>,
+    /// The cloud has listed it: all its objects were known then.
+    pub is_whole: bool,
     /// All changes up to this version were given to the watches, at least.
     pub version: u64,
     /// A client watches it, or did lately: its objects are stored.
@@ -85,6 +87,7 @@ impl Tracking {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             from: None,
+            is_whole: false,
             version: 0,
             is_watched: false,
             used_at: now,

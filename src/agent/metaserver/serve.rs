@@ -108,7 +108,7 @@ impl MetaServer {
         }
         let (resource, name) = (&served.gvr.resource, &name.1);
         let scope = Scope::all(served.gvr.clone());
-        let is_whole = self.scopes.get(&scope).is_some_and(|it| it.from.is_some());
+        let is_whole = self.scopes.get(&scope).is_some_and(|it| it.is_whole);
         if source == Source::Cloud || is_whole || Self::is_local(&served.gvr) {
             let message = format!("{resource} \"{name}\" not found");
             return self.fail(id, 404, "NotFound", &message);
@@ -198,6 +198,8 @@ impl MetaServer {
                 None => is_known = true,
             }
         }
+        // If its client has a version, it was given that by the process before, or long ago.
+        let is_earlier = !is_local && tracking.from.is_none();
         if is_known {
             tracking.from.get_or_insert(if is_local { 0 } else { version });
             tracking.version = tracking.version.max(version);
@@ -206,25 +208,38 @@ impl MetaServer {
             self.objects.mark_dirty(scope);
         }
         if is_known {
-            self.open_watch(now, id, watch, rng);
+            self.open_watch(now, id, watch, is_earlier, rng);
         }
     }
 
-    fn open_watch(&mut self, now: Now, id: ClientId, watch: &Watch, rng: &mut Rng) {
-        let scope = &watch.scope;
+    /// `is_earlier`: nothing was given out of the scope yet.
+    fn open_watch(
+        &mut self,
+        now: Now,
+        id: ClientId,
+        watch: &Watch,
+        is_earlier: bool,
+        rng: &mut Rng,
+    ) {
+        let (scope, known) = (&watch.scope, self.version_of(&watch.scope));
         let Some(tracking) = self.scopes.get(scope) else { return };
         let from = tracking.from.unwrap_or(0);
         let is_whole = watch.version == 0 || watch.initial_events;
         let changes = if is_whole {
             let all = self.objects.of(scope).cloned();
-            Some(all.map(|item| Change { version: 0, old: None, new: Some(item) }).collect())
-        } else if watch.version < from {
+            Some(all.map(|item| Change { position: 0, old: None, new: Some(item) }).collect())
+        } else if is_earlier || watch.version < from || watch.version > known {
+            // A later one than is known was given out by the process before.
             None
         } else {
             self.objects.since(scope, watch.version)
         };
         let Some(changes) = changes else {
-            let message = format!("too old resource version: {} ({from})", watch.version);
+            let version = watch.version;
+            let message = format!(
+                "too old resource version: got {version}, expected one of those that this node \
+                 knows, {from} to {known}"
+            );
             return self.fail(id, 410, "Expired", &message);
         };
         let (least, most) = METASERVER_WATCH_MS;

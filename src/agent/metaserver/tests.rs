@@ -235,7 +235,7 @@ fn without_a_cloud_the_store_answers_and_says_so() {
     let want = [
         (1, "[x@5] at 5 (store)"),
         (2, "x@5 (store)"),
-        (3, "404 NotFound"),
+        (3, "503 ServiceUnavailable"),
         (4, "watch -[] +[] 0"),
     ];
     assert_eq!(bench.step(), replies(&want));
@@ -306,6 +306,79 @@ fn watches_of_one_scope_share_the_clouds_watch() {
     bench.pass(1);
     bench.step();
     assert_eq!(bench.core.watches().count(), 0);
+}
+
+/// A program that goes on from what the process before gave it.
+#[test]
+fn a_watch_of_before_the_start_lists_again() {
+    let stored = || [StoredItem { item: item("x", 5), has_row: true }];
+    let mut bench = Bench::new();
+    bench.core.load(&stored());
+    // More may have been given out than was stored.
+    for (version, want) in [(5, "410 Expired"), (9, "410 Expired")] {
+        let id = bench.open(Call::Watch(watch(&maps(), version)));
+        assert_eq!(bench.step(), replies(&[(id.0, want)]), "{version}");
+        bench.pass(METASERVER_GRACE_MS);
+        bench.step();
+    }
+    bench.list(Recency::Any);
+    assert_eq!(bench.step(), replies(&[(3, "[x@5] at 5 (store)")]));
+    for (version, want) in [(5, "watch -[] +[] 0"), (6, "410 Expired")] {
+        let id = bench.open(Call::Watch(watch(&maps(), version)));
+        assert_eq!(bench.step(), replies(&[(id.0, want)]), "{version}");
+    }
+    // With a link as well: what was deleted before the cloud was listed is not known.
+    let mut bench = Bench::up();
+    bench.core.load(&stored());
+    bench.live(&[item("x", 5)], 20);
+    bench.step();
+    for (version, want) in [(19, "410 Expired"), (20, "watch -[] +[] 0"), (21, "410 Expired")] {
+        let id = bench.open(Call::Watch(watch(&maps(), version)));
+        assert_eq!(bench.step(), replies(&[(id.0, want)]), "{version}");
+    }
+}
+
+/// Messages are sent again, and come in another order than the changes were made.
+#[test]
+fn a_watch_goes_on_with_what_came_late() {
+    let mut bench = Bench::up();
+    bench.live(&[item("x", 5)], 9);
+    assert_eq!(bench.step(), replies(&[(1, "watch -[] +[x@5] 0")]));
+    bench.core.pushed(bench.now, &item("y", 20));
+    assert_eq!(bench.step(), replies(&[(1, "+y@20")]));
+    bench.core.pushed(bench.now, &item("z", 15));
+    bench.core.removed(bench.now, "configmap", ("a", "x"), "uid-x", 16);
+    assert_eq!(bench.step(), replies(&[(1, "+z@15"), (1, "-x@5")]));
+    for (version, want) in [(20, "watch -[x@5] +[z@15] 0"), (22, "watch -[x@5] +[] 0")] {
+        let id = bench.open(Call::Watch(watch(&maps(), version)));
+        assert_eq!(bench.step(), replies(&[(id.0, want)]), "{version}");
+    }
+    bench.core.pushed(bench.now, &item("y", 21));
+    let want = [(1, "~y@21"), (2, "~y@21"), (3, "~y@21")];
+    assert_eq!(bench.step(), replies(&want));
+    let id = bench.open(Call::Watch(watch(&maps(), 21)));
+    assert_eq!(bench.step(), replies(&[(id.0, "watch -[x@5] +[y@21] 0")]));
+}
+
+/// A list of some labels does not have it, because it has others now.
+#[test]
+fn what_has_left_a_selection_is_not_deleted() {
+    let mut bench = Bench::up();
+    bench.live(&[labelled("x", 5, &[("tier", "a")])], 9);
+    assert_eq!(bench.step(), replies(&[(1, "watch -[] +[x@5] 0")]));
+    let labels = LabelSelector::parse("tier=a").expect("a selector");
+    let scope = Scope { labels, ..maps() };
+    let id = bench.open(Call::List { scope, recency: Recency::Latest, form: Form::Whole });
+    assert_eq!(bench.step(), []);
+    let (number, _) = bench.request().expect("a list");
+    let page = Page { items: Vec::new(), version: 12, next: None };
+    bench.core.answered(bench.now, number, Answer::Page(page));
+    assert_eq!(bench.step(), replies(&[(1, "-x@5"), (id.0, "[] at 12")]));
+    // What it was does not come back, what it is does.
+    bench.core.pushed(bench.now, &labelled("x", 5, &[("tier", "a")]));
+    assert_eq!(bench.step(), []);
+    bench.core.pushed(bench.now, &labelled("x", 11, &[("tier", "b")]));
+    assert_eq!(bench.step(), replies(&[(1, "+x@11")]));
 }
 
 #[test]

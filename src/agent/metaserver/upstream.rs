@@ -52,14 +52,12 @@ impl MetaServer {
                     tracking.upstream = Upstream::Registered(tracking.begun + 1);
                 }
                 (Registration::Refused(why), _) => {
-                    self.is_refused = true;
                     let message = format!("the cloud does not watch {}: {why}", scope.gvr);
                     let failure = Failure::new(503, "ServiceUnavailable", message);
                     let until = now.boot.plus_ms(METASERVER_RETRY_MS);
                     tracking.upstream = Upstream::Refused(Refusal::Own(failure), until);
                 }
                 (Registration::Silent, _) => {
-                    self.is_refused = true;
                     let until = now.boot.plus_ms(METASERVER_RETRY_MS);
                     tracking.upstream = Upstream::Refused(Refusal::Silence, until);
                 }
@@ -300,7 +298,7 @@ impl MetaServer {
         self.list_ended(now, scope, page.version);
     }
 
-    /// The list is whole: what it does not have was deleted.
+    /// The list is whole: what it does not have was deleted, or has left the selection.
     fn list_ended(&mut self, now: Now, scope: &Scope, version: u64) {
         let Some(tracking) = self.scopes.get_mut(scope) else { return };
         let Some(listing) = tracking.listing.take() else { return };
@@ -316,7 +314,11 @@ impl MetaServer {
             |item: &&Arc<Item>| item.version <= version && !listing.seen.contains(&name_of(item));
         let gone: Vec<_> = self.objects.of(scope).filter(is_gone).cloned().collect();
         for item in gone {
-            let removed = self.objects.remove(&scope.gvr, &name_of(&item), &item.uid, version);
+            let removed = if scope.is_by_name() {
+                self.objects.remove(&scope.gvr, &name_of(&item), &item.uid, version)
+            } else {
+                self.objects.remove_left(&scope.gvr, &item, version)
+            };
             if let Some(change) = removed {
                 self.changed(now, &scope.gvr, &change);
             }
@@ -324,7 +326,10 @@ impl MetaServer {
         self.objects.listed(&scope.gvr, version);
         let mut ended = 0;
         if let Some(tracking) = self.scopes.get_mut(scope) {
-            tracking.from.get_or_insert(version);
+            if !tracking.is_whole {
+                // The store may have lacked objects that the process before gave out.
+                (tracking.from, tracking.is_whole) = (Some(version), true);
+            }
             ended = tracking.ended;
         }
         for (id, form) in self.waiting_for_list(scope, ended) {

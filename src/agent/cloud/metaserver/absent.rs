@@ -30,7 +30,12 @@ impl MetaSide {
 
     pub(super) fn link_down(&mut self) {}
 
-    pub(super) fn step(&mut self, _: Now, _: &mut Meta, _: &mut Rng, _: &mut Out) {}
+    pub(super) fn save(&mut self, _: Now, _: &mut Meta) {}
+
+    #[cfg(feature = "services")]
+    pub(super) fn registered(&mut self, _: Now, _: &Watches) {}
+
+    pub(super) fn step(&mut self, _: Now, _: &Meta, _: &mut Rng, _: &mut Out) {}
 
     pub(super) fn end_save(&mut self, _: Now, _: bool) {}
 
@@ -40,7 +45,7 @@ impl MetaSide {
     }
 
     #[cfg(feature = "services")]
-    pub(super) fn send(&mut self, _: &Watches, _: &mut CloudContext<'_>) {}
+    pub(super) fn send(&mut self, _: &mut CloudContext<'_>) {}
 
     #[cfg(feature = "services")]
     pub(super) fn watches(&self) -> impl Iterator<Item = &Scope> {
