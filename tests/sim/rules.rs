@@ -94,6 +94,21 @@ pub const NAMES: &[&str] = &[
     "released is durable",
     #[cfg(feature = "metaserver")]
     "releases answered",
+    // Informers.
+    #[cfg(feature = "metaserver")]
+    "fresh list",
+    #[cfg(feature = "metaserver")]
+    "informer never back",
+    #[cfg(feature = "metaserver")]
+    "informers answered",
+    #[cfg(feature = "metaserver")]
+    "listed first",
+    #[cfg(feature = "metaserver")]
+    "one change, one event",
+    #[cfg(feature = "metaserver")]
+    "selected only",
+    #[cfg(feature = "metaserver")]
+    "served is true",
     // Services.
     #[cfg(feature = "services")]
     "services",

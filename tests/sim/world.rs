@@ -369,7 +369,7 @@ impl World {
             #[cfg(feature = "servicebus")]
             Action::ServiceBus(action) => panic!("it is switched off: {action:?}"),
             #[cfg(feature = "metaserver")]
-            Action::MetaServer(id, reply) => self.released(id, &reply),
+            Action::MetaServer(id, reply) => self.metaserver_replies(id, reply),
             Action::Exit => {
                 let stopped_at = self.leaving;
                 judge!(stopped_at.is_some(), "[exit] the agent exits, and was not stopped");

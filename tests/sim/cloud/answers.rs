@@ -7,7 +7,7 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 use super::api::{ChangeKind, Object};
-use super::hub::is_over;
+use super::hub::{Cause, is_over};
 use super::mirrors::MIRROR;
 use super::rules::content;
 use super::{CloudSim, Due};
@@ -41,11 +41,7 @@ impl CloudSim {
         }
         let route = &message.route;
         if &*route.source == "metaserver" {
-            if self.rates.lists && !mute {
-                let answer = Answer::List(self.list(message));
-                self.respond(conn, message, &answer);
-            }
-            return;
+            return self.dynamic(now, conn, message, mute);
         }
         if &*route.source == "twin" {
             return self.devices_report(now, conn, message, mute);
@@ -68,8 +64,8 @@ impl CloudSim {
             ("query", "configmap" | "secret" | "persistentvolume" | "persistentvolumeclaim") => {
                 match self.api.get(&route.resource).cloned() {
                     Some(object) => {
-                        let parent = (&*message.header.id, &*route.resource);
-                        self.hub.line_up("response", &route.resource, &object, Some(parent));
+                        let answer = Cause::Answer(&message.header.id, &route.resource);
+                        self.hub.line_up("response", &route.resource, &object, answer);
                         return;
                     }
                     None => Answer::Plain(refusal(404, "NotFound")),
@@ -118,13 +114,29 @@ impl CloudSim {
         self.timers.push((ms, Due::Answer(serial)));
     }
 
-    /// The dynamic controller's answer to the request for the node's pods, or for Services; all
-    /// watches are taken.
-    fn list(&mut self, message: &Message) -> Value {
+    /// A request to the dynamic controller, if there is one.
+    fn dynamic(&mut self, now: u64, conn: u64, message: &Message, is_mute: bool) {
+        if !self.rates.lists {
+            return;
+        }
+        let asked = content(message);
+        let answer = if &*message.route.resource == "watchapp/sync" {
+            Some(self.informers_watches(&asked))
+        } else {
+            self.informers_application(now, &asked)
+        };
+        if is_mute {
+            return;
+        }
         if &*message.route.resource == "watchapp/sync" {
             self.count("watches taken");
-            return json!({});
         }
+        let answer = Answer::List(answer.unwrap_or_else(|| self.list(message)));
+        self.respond(conn, message, &answer);
+    }
+
+    /// The dynamic controller's answer to the request for the node's pods, or for Services.
+    fn list(&mut self, message: &Message) -> Value {
         let mut reply: Value =
             serde_json::from_str(message.content.as_ref().expect("a question").get())
                 .expect("JSON");

@@ -126,6 +126,11 @@ impl Api {
         std::mem::take(&mut self.changes)
     }
 
+    /// The last `resourceVersion`.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
     pub fn get(&self, key: &str) -> Option<&Object> {
         self.objects.get(key)
     }

@@ -35,6 +35,7 @@ impl World {
         cloud.api.heal();
         cloud.devices_calm();
         cloud.releases_calm();
+        cloud.informers_calm();
         cloud.inform();
         cloud.cut(now);
         for number in cloud.link.numbers() {
@@ -98,6 +99,7 @@ impl World {
         matches!(due, Due::Tick | Due::UserChange)
             || CloudSim::is_device_fault(due)
             || CloudSim::is_job_fault(due)
+            || CloudSim::is_informer_fault(due)
     }
 
     pub(crate) fn cloud_wants(&self) -> Vec<&Pod> {
@@ -200,6 +202,7 @@ impl World {
             .or_else(|| self.mismirrored())
             .or_else(|| cloud.devices_unsettled())
             .or_else(|| cloud.jobs_unsettled())
+            .or_else(|| cloud.informers_unsettled())
             .or_else(|| self.releases_unsettled())
     }
 

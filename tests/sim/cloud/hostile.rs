@@ -80,6 +80,7 @@ impl CloudSim {
             gone: false,
             essence: 0,
             nonsense: true,
+            is_cached: false,
         };
         self.hub.sent.insert(message.header.id.clone(), Rc::new(sent));
         message
@@ -112,8 +113,15 @@ impl CloudSim {
         let content = json!({"metadata": {"name": name, "namespace": "default"}});
         let message = self.hub.message("delete", &key, "", &content);
         let key: Box<str> = key.into();
-        let sent =
-            Sent { key, uid: "".into(), version: 0, gone: true, essence: 0, nonsense: false };
+        let sent = Sent {
+            key,
+            uid: "".into(),
+            version: 0,
+            gone: true,
+            essence: 0,
+            nonsense: false,
+            is_cached: false,
+        };
         self.hub.sent.insert(message.header.id.clone(), Rc::new(sent));
         Some(message)
     }
@@ -125,8 +133,15 @@ impl CloudSim {
         let uid: Box<str> = format!("before-{name}").into();
         let content = json!({"metadata": {"name": name, "namespace": namespace, "uid": uid}});
         let message = self.hub.message("delete", &key, "", &content);
-        let sent =
-            Sent { key: key.clone(), uid, version: 0, gone: true, essence: 0, nonsense: false };
+        let sent = Sent {
+            key: key.clone(),
+            uid,
+            version: 0,
+            gone: true,
+            essence: 0,
+            nonsense: false,
+            is_cached: false,
+        };
         self.hub.sent.insert(message.header.id.clone(), Rc::new(sent));
         Some(message)
     }

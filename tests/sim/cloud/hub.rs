@@ -66,6 +66,19 @@ pub struct Sent {
     pub essence: u64,
     /// The message is unintelligible.
     pub nonsense: bool,
+    /// It comes by a watch, and is listed again in each connection: it need not be durable.
+    pub is_cached: bool,
+}
+
+/// Why a message is sent.
+#[derive(Clone, Copy, Debug)]
+pub enum Cause<'a> {
+    /// An object of the node has changed.
+    Change,
+    /// The node watches it through MetaServer.
+    Watch,
+    /// It answers this message, about this resource.
+    Answer(&'a str, &'a str),
 }
 
 #[derive(Clone)]
@@ -125,7 +138,7 @@ impl Hub {
             ChangeKind::Added if kind != "secret" && kind != "node" => "insert",
             ChangeKind::Added | ChangeKind::Changed | ChangeKind::Reported => "update",
         };
-        self.line_up(operation, key, object, None);
+        self.line_up(operation, key, object, Cause::Change);
     }
 
     /// Compares the objects with the records.
@@ -136,7 +149,7 @@ impl Hub {
             match api.get(&record.key).filter(|object| object.uid == uid) {
                 Some(object) if object.version > record.version => {
                     let object = object.clone();
-                    self.line_up("update", &record.key, &object, None);
+                    self.line_up("update", &record.key, &object, Cause::Change);
                 }
                 Some(_) => {}
                 None => {
@@ -145,20 +158,14 @@ impl Hub {
                     let value =
                         json!({"metadata": {"name": name, "namespace": namespace, "uid": uid}});
                     let object = Object::new(uid, 0, value, None);
-                    self.line_up("delete", &record.key, &object, None);
+                    self.line_up("delete", &record.key, &object, Cause::Change);
                 }
             }
         }
     }
 
-    /// Queues a message. `parent`: the message that it answers.
-    pub fn line_up(
-        &mut self,
-        operation: &str,
-        key: &str,
-        object: &Object,
-        parent: Option<(&str, &str)>,
-    ) {
+    /// Queues a message.
+    pub fn line_up(&mut self, operation: &str, key: &str, object: &Object, cause: Cause<'_>) {
         let uid = object.uid.clone();
         let fresh = Record { key: key.into(), version: 0 };
         let record = self.records.entry(uid.clone()).or_insert(fresh).version;
@@ -166,13 +173,27 @@ impl Hub {
             return;
         }
         let ends = object.value()["metadata"].get("deletionTimestamp").is_some();
-        let always = ends || parent.is_some() || operation == "delete";
+        let is_answer = matches!(cause, Cause::Answer(..));
+        let always = ends || is_answer || operation == "delete";
         let known = self.latest.get(&uid).map_or(record, |it| it.sent.version);
         if !always && object.version <= known {
             return;
         }
-        let (parent, resource) = parent.unwrap_or(("", key));
-        let (message, sent) = self.compose(operation, resource, object, parent);
+        let (parent, resource) = match cause {
+            Cause::Answer(parent, resource) => (parent, resource),
+            Cause::Change | Cause::Watch => ("", key),
+        };
+        let (mut message, mut sent) = self.compose(operation, resource, object, parent);
+        if matches!(cause, Cause::Watch) {
+            message.route.source = "dynamiccontroller".into();
+            sent = Rc::new(Sent {
+                is_cached: true,
+                key: sent.key.clone(),
+                uid: sent.uid.clone(),
+                ..*sent
+            });
+            self.sent.insert(message.header.id.clone(), sent.clone());
+        }
         self.latest.insert(uid.clone(), Outgoing { sent, message: Rc::new(message) });
         if !self.queue.contains(&uid) {
             self.queue.push_back(uid);
@@ -195,6 +216,7 @@ impl Hub {
             gone: operation == "delete",
             essence: object.essence(),
             nonsense: false,
+            is_cached: false,
         });
         let mut message = self.about(operation, resource, parent, object.text().to_owned());
         if object.version > 0 {
@@ -333,7 +355,7 @@ fn source_of(operation: &str, resource: &str) -> &'static str {
 
 /// `CloudCore` has no informer for these.
 fn is_unwatched(kind: &str) -> bool {
-    matches!(kind, "lease" | "persistentvolume" | "persistentvolumeclaim")
+    matches!(kind, "lease" | "persistentvolume" | "persistentvolumeclaim" | "endpoints" | "site")
 }
 
 /// A pod of this phase has ended.

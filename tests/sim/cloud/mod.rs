@@ -23,6 +23,11 @@ mod held;
 mod held;
 mod hostile;
 mod hub;
+#[cfg(feature = "metaserver")]
+mod informers;
+#[cfg(not(feature = "metaserver"))]
+#[path = "informers/absent.rs"]
+mod informers;
 mod link;
 mod merge;
 mod mirrors;
@@ -61,6 +66,7 @@ use api::Api;
 use devices::{DeviceDue, DeviceSim};
 use held::Releases;
 use hub::Hub;
+use informers::{InformerDue, InformerSim};
 use link::Link;
 use node_jobs::{JobDue, JobSim};
 use rates::Rates;
@@ -107,6 +113,7 @@ pub struct CloudSim {
     devices: Option<Box<DeviceSim>>,
     node_jobs: Option<Box<JobSim>>,
     releases: Option<Releases>,
+    informers: Option<Box<InformerSim>>,
 }
 
 /// A future event.
@@ -140,6 +147,8 @@ pub enum Due {
     Job(JobDue),
     /// Somebody on the node releases pods.
     Release,
+    /// Of informers.
+    Informer(InformerDue),
 }
 
 /// The outcome of a dial.
@@ -218,8 +227,12 @@ pub fn draw(
         devices: devices::draw(class, seed, config),
         node_jobs: node_jobs::draw(class, seed, config),
         releases,
+        informers: None,
     };
+    let is_alone = cloud.devices.is_none() && cloud.node_jobs.is_none() && cloud.releases.is_none();
+    cloud.informers = informers::draw(class, seed, config, is_alone);
     cloud.jobs_begin();
+    cloud.informers_begin();
     cloud.inform();
     Some(Box::new(cloud))
 }
@@ -257,6 +270,7 @@ impl CloudSim {
     fn inform(&mut self) {
         for change in self.api.take_changes() {
             self.hub.informed(&self.api, &change, self.rates.echoes);
+            self.informers_change(&change);
         }
     }
 
@@ -336,7 +350,10 @@ impl CloudSim {
                 Change::Put(row) => (row.key.clone(), Some(Stored::of(row))),
                 Change::Delete { key } => (key, None),
                 #[cfg(feature = "metaserver")]
-                Change::Item(_) => continue,
+                Change::Item(change) => {
+                    self.item_written(change);
+                    continue;
+                }
                 #[cfg(feature = "devices")]
                 Change::SubTopic(row) => panic!("no rule has {row:?}"),
                 #[cfg(feature = "servicebus")]
@@ -413,6 +430,7 @@ impl World {
             Due::Device(due) => cloud.device_due(now, due, self.faults.user_change_ms),
             Due::Job(due) => cloud.job_due(now, due),
             Due::Release => cloud.release(now),
+            Due::Informer(due) => cloud.informer_due(now, due),
         }
         self.cloud_settle();
     }
@@ -447,6 +465,7 @@ impl World {
         cloud.save_fails = false;
         cloud.coming.clear();
         cloud.releases_begin_life();
+        cloud.informers_begin_life();
         let mut saved = cloud.store.open();
         cloud.devices_begin_life(&mut saved);
         trace!(self.clocks.now(), "the store is {:?}: {:?}", saved.origin, saved.rows);

@@ -78,7 +78,7 @@ impl Rules {
         match &*route.operation {
             "response" => {
                 let sent = hub.sent.get(&message.header.parent_id);
-                if let Some(sent) = sent.filter(|sent| !sent.nonsense) {
+                if let Some(sent) = sent.filter(|sent| !sent.nonsense && !sent.is_cached) {
                     let row = store.get(&sent.key);
                     judge!(
                         self.is_durable(sent, row),

@@ -3,10 +3,18 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+#[cfg(feature = "metaserver")]
+use std::sync::Arc;
 
+#[cfg(feature = "metaserver")]
+use edged::model::application::Item;
 use edged::model::meta::{Change, Revision, Row, Saved, StoreOrigin};
+#[cfg(feature = "metaserver")]
+use edged::model::metaserver::{RowChange, StoredItem};
 use edged::model::pod::Pod;
 use edged::model::status::Phase;
+#[cfg(feature = "metaserver")]
+use edged::wire::metaserver::item;
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -22,6 +30,9 @@ pub struct Store {
     found: Option<StoreOrigin>,
     saving: Option<(Revision, Vec<Change>)>,
     last: Revision,
+    /// The rows of `meta_v2`, by key.
+    #[cfg(feature = "metaserver")]
+    items: BTreeMap<Box<str>, Arc<Item>>,
     /// No write succeeds before this time.
     pub full_until: u64,
 }
@@ -54,12 +65,20 @@ impl Store {
         self.saving = None;
         self.last = Revision::default();
         let rows = self.rows.values().map(|stored| stored.row.clone()).collect();
-        Saved::new(rows, self.found.take().unwrap_or(StoreOrigin::Kept))
+        #[allow(unused_mut, reason = "only MetaServer's objects are added")]
+        let mut saved = Saved::new(rows, self.found.take().unwrap_or(StoreOrigin::Kept));
+        #[cfg(feature = "metaserver")]
+        {
+            saved.items = self.stored_items();
+        }
+        saved
     }
 
     /// The store is unusable or missing from now on.
     pub fn lose(&mut self, origin: StoreOrigin) {
         self.rows.clear();
+        #[cfg(feature = "metaserver")]
+        self.items.clear();
         self.found = Some(origin);
     }
 
@@ -111,6 +130,33 @@ impl Store {
         let says =
             |key: &str| self.get(key).is_some_and(|it| *it.uid == *uid && it.ended.is_some());
         says(key) || says(&word_key(key))
+    }
+
+    /// The objects that MetaServer may serve: its rows, and rows of `meta`.
+    #[cfg(feature = "metaserver")]
+    fn stored_items(&self) -> Vec<StoredItem> {
+        let of_meta = self.rows.values().filter(|it| &*it.row.kind == "endpoints");
+        let of_meta = of_meta.filter_map(|it| item::read(&it.row.value, None).map(Arc::new));
+        let of_meta = of_meta.map(|item| StoredItem { item, has_row: false });
+        let own = self.items.values().cloned().map(|item| StoredItem { item, has_row: true });
+        own.chain(of_meta).collect()
+    }
+
+    /// Writes or removes a row of `meta_v2`.
+    #[cfg(feature = "metaserver")]
+    pub fn write_item(&mut self, change: RowChange) {
+        match change {
+            RowChange::Put(gvr, item) => {
+                self.items.insert(gvr.key(&item.namespace, &item.name).into(), item);
+            }
+            RowChange::Delete(key) => drop(self.items.remove(&key)),
+        }
+    }
+
+    /// The rows of `meta_v2`.
+    #[cfg(feature = "metaserver")]
+    pub fn items(&self) -> impl Iterator<Item = &Item> {
+        self.items.values().map(|item| &**item)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&Box<str>, &Stored)> {

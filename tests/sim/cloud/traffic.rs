@@ -84,6 +84,7 @@ impl CloudSim {
                 }
                 self.link.get_mut(number).expect("just seen").cloud_open = true;
                 self.hub.connect(now, number);
+                self.informers_connected();
                 self.timers.push((SILENCE_MS, Due::Silence(number)));
                 if outcome == Outcome::Up {
                     self.count("links up");
@@ -280,6 +281,7 @@ impl CloudSim {
         if self.chance.ppm(self.rates.restart_ppm) {
             self.count("cloud restarts");
             self.cut(now);
+            self.informers_restart_cloud();
             self.replay();
         }
         if self.chance.ppm(self.rates.mischief_ppm) {
