@@ -16,7 +16,6 @@ mod identity;
 mod keys;
 #[cfg(test)]
 mod tests;
-mod transport;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -28,7 +27,10 @@ use rustls::ServerConnection;
 
 use super::link::{self, Link};
 use super::socket::{Address, Listener, Stream};
+#[cfg(feature = "streams")]
+use super::streams::{Handover, Opening};
 use super::tls::Tls;
+use super::transport::Transport;
 use crate::agent::event::Event;
 use crate::agent::time::{Instant, Now, sooner};
 use crate::config::Config;
@@ -39,12 +41,18 @@ use crate::limits::{
 use crate::model::metaserver::{
     Authorization, Call, Caller, ClientId, InCluster, MetaServerSettings, Reply,
 };
+#[cfg(feature = "streams")]
+use crate::model::stream::StreamRequest;
+use crate::wire::http1::call::Call as HttpCall;
+#[cfg(feature = "streams")]
+use crate::wire::http1::is_of_upgrade;
+#[cfg(feature = "streams")]
+use crate::wire::metaserver::people;
 use crate::wire::metaserver::reply::{self, Piece};
 use crate::wire::metaserver::request::{self, Asked};
 use connection::{Connection, Next};
 use identity::Identity;
 use keys::Keys;
-use transport::Transport;
 
 /// The listeners and their connections.
 #[derive(Debug)]
@@ -231,7 +239,7 @@ impl MetaServer {
             match next {
                 Next::Wait => {}
                 Next::End => self.end(at, registry, events),
-                Next::Request(call) => self.request(at, now, &call, events),
+                Next::Request(call, rest) => self.request(at, now, (&call, rest), events),
             }
         }
     }
@@ -240,7 +248,7 @@ impl MetaServer {
         &mut self,
         at: usize,
         now: Instant,
-        call: &crate::wire::http1::call::Call,
+        (call, rest): (&HttpCall, Vec<u8>),
         events: &mut Vec<Event>,
     ) {
         let Some(connection) = &mut self.connections[at] else { return };
@@ -261,6 +269,12 @@ impl MetaServer {
                 self.requests += 1;
                 let id = self.requests * METASERVER_CLIENTS_MAX as u64 + at as u64;
                 connection.waits(ClientId(id));
+                #[cfg(feature = "streams")]
+                if let Call::Stream(request) = &asked {
+                    connection.keep(opening(call, request, rest));
+                }
+                #[cfg(not(feature = "streams"))]
+                drop(rest);
                 events.push(opened(ClientId(id), asked, caller));
             }
             Err(failure) => connection.push(now, reply::refusal(&failure)),
@@ -274,6 +288,22 @@ impl MetaServer {
         if let Some(connection) = found.filter(|it| it.client() == Some(id)) {
             connection.push(now, reply::pieces(reply));
         }
+    }
+
+    /// Gives away the connection of a client that may have what it asks for; `None`: it has left.
+    #[cfg(feature = "streams")]
+    pub fn hand_over(
+        &mut self,
+        id: ClientId,
+        request: StreamRequest,
+        registry: &Registry,
+    ) -> Option<Handover> {
+        let at = (id.0 % METASERVER_CLIENTS_MAX as u64) as usize;
+        let slot = self.connections.get_mut(at)?;
+        let mut connection = slot.take_if(|it| it.client() == Some(id))?;
+        connection.leave(registry);
+        let (stream, opening) = connection.give_away()?;
+        Some(Handover { stream, opening: Opening { request, ..opening } })
     }
 
     /// Writes what clients take. `now`: its wall clock gives the ages in tables.
@@ -357,6 +387,19 @@ impl MetaServer {
 /// The files of keys that cannot be read, and why.
 pub fn trouble_of_keys(settings: &Authorization) -> Vec<String> {
     Keys::read_all(settings).1
+}
+
+/// What the streams of people need of a request.
+#[cfg(feature = "streams")]
+fn opening(call: &HttpCall, request: &StreamRequest, input: Vec<u8>) -> Opening {
+    let headers = call.headers.iter().filter(|(name, _)| is_of_upgrade(name));
+    Opening {
+        request: request.clone(),
+        form: people::form(request),
+        method: call.method.clone(),
+        headers: headers.cloned().collect(),
+        input,
+    }
 }
 
 fn opened(id: ClientId, call: Call, caller: Caller) -> Event {

@@ -498,3 +498,47 @@ MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE6V1c+m+5G+MKAEU272N/3D4UqqTd
 nRo8I/IFvnfv0pIUF3nemAmeYXfmy9KKXgqdb7SBfIHWGR7INn3rcPq14A==
 -----END PUBLIC KEY-----
 ";
+
+#[cfg(feature = "streams")]
+#[test]
+fn a_connection_is_given_away_with_what_its_client_has_sent_and_only_once_it_may() {
+    use crate::wire::kubelet;
+    let mut bench = Bench::new();
+    bench.server.settings.keadm_ctl = true;
+    let target = "/api/v1/namespaces/ns/pods/p/exec?command=sh&stdout=true";
+    let bound = bench.server.bound().expect("it listens");
+    let exec = |bench: &Bench| {
+        let mut stream = TcpStream::connect(bound).expect("a connection");
+        stream.set_nonblocking(true).expect("it can");
+        let head = format!(
+            "POST {target} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: \
+             SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\nearly"
+        );
+        stream.write_all(head.as_bytes()).expect("there is room");
+        let _ = bench;
+        stream
+    };
+    let mut client = exec(&bench);
+    let (id, call) = bench.opened();
+    let Call::Stream(request) = call else { panic!("{call:?}") };
+    // While the core decides, the connection waits without work.
+    assert!(bench.server.wake_at().is_none_or(|at| at > bench.now.boot), "it spins");
+    let registry = bench.poll.registry();
+    let other = ClientId(id.0 + METASERVER_CLIENTS_MAX as u64);
+    assert!(bench.server.hand_over(other, (*request).clone(), registry).is_none());
+    let handover = bench.server.hand_over(id, (*request).clone(), registry).expect("it is there");
+    let Opening { form, method, headers, input, .. } = handover.opening;
+    assert_eq!((form, &*method, &*input), (kubelet::Form::Relayed, "POST", &b"early"[..]));
+    assert_eq!(headers.len(), 3, "those of the upgrade: {headers:?}");
+    assert!(bench.server.hand_over(id, (*request).clone(), registry).is_none(), "once");
+    drop(handover.stream);
+    assert_eq!(bench.received(&mut client, ""), "");
+    // A refusal is answered here.
+    let mut client = exec(&bench);
+    let (id, _) = bench.opened();
+    bench.server.reply(bench.now.boot, id, Reply::Failure(Failure::new(403, "Forbidden", "no")));
+    let answer = bench.received(&mut client, "\"no\"");
+    assert!(answer.starts_with("HTTP/1.1 403 Forbidden\r\n"), "{answer}");
+    let registry = bench.poll.registry();
+    assert!(bench.server.hand_over(id, *request, registry).is_none(), "it was answered");
+}
