@@ -116,9 +116,9 @@ enum Body {
     /// As it is: there was no head.
     Plain,
     Chunks,
-    /// As the text of a JSON answer.
+    /// As the text of a JSON answer; its client has asked for so many bytes of it at most.
     #[cfg(feature = "metaserver")]
-    Json(LogText),
+    Json(LogText, u64),
 }
 
 /// Whether a session continues.
@@ -254,7 +254,8 @@ impl Session {
         #[cfg(feature = "metaserver")]
         if self.form == Form::LogMessages {
             self.out.push(&LogText::begin());
-            return Body::Json(LogText::default());
+            let asked = self.options.limit_bytes.unwrap_or(u64::MAX);
+            return Body::Json(LogText::default(), asked);
         }
         if !self.has_head() {
             return Body::Plain;
@@ -487,8 +488,7 @@ impl Session {
                 if *waits || room == 0 {
                     return 0;
                 }
-                let asked = self.options.limit_bytes.unwrap_or(u64::MAX);
-                let step = read_log(reader, buffer, &mut self.out, body, asked);
+                let step = read_log(reader, buffer, &mut self.out, body);
                 *waits = step == Step::Wait;
                 if step == Step::Done {
                     self.end_source(now);
@@ -655,15 +655,8 @@ pub(super) fn refusal(form: Form, refusal: &Refusal) -> Vec<u8> {
     }
 }
 
-/// Reads as much of a log as the buffer holds. `asked`: its client has asked for so many bytes of
-/// text at most.
-fn read_log(
-    reader: &mut LogReader,
-    buffer: &mut [u8],
-    out: &mut Pipe,
-    body: &mut Body,
-    asked: u64,
-) -> Step {
+/// Reads as much of a log as the buffer holds.
+fn read_log(reader: &mut LogReader, buffer: &mut [u8], out: &mut Pipe, body: &mut Body) -> Step {
     out.push_by(|out| match body {
         Body::Plain => read_text(reader, buffer, out),
         Body::Chunks => {
@@ -676,12 +669,12 @@ fn read_log(
             step
         }
         #[cfg(feature = "metaserver")]
-        Body::Json(text) => {
+        Body::Json(text, asked) => {
             let (room, mut plain) = ((buffer.len() / LogText::GROWTH).max(1), Vec::new());
             let step = read_text(reader, &mut buffer[..room], &mut plain);
             text.push(&plain, out);
             if step == Step::Done {
-                let is_enough = asked <= METASERVER_LOG_BYTES_MAX;
+                let is_enough = *asked <= METASERVER_LOG_BYTES_MAX;
                 text.end(if is_enough { u64::MAX } else { METASERVER_LOG_BYTES_MAX }, out);
             }
             step
