@@ -9,7 +9,7 @@
 //! received everything: closing a socket that has unread bytes resets the connection.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use mio::Registry;
 use mio::event::Event as Ready;
@@ -27,8 +27,17 @@ use crate::model::metaserver::{ClientId, Failure};
 use crate::wire::http1::call::{self, Call};
 use crate::wire::metaserver::reply::{self, Piece};
 
+/// Through which listener a client has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Loopback,
+    /// That for pods, from this address.
+    Pods(IpAddr),
+}
+
 #[derive(Debug)]
 pub(super) struct Connection {
+    pub(super) side: Side,
     stream: Transport,
     state: State,
     /// The core's request, if it has one.
@@ -68,8 +77,9 @@ pub(super) enum Next {
 }
 
 impl Connection {
-    pub(super) fn new(stream: Transport, now: Instant) -> Self {
+    pub(super) fn new(stream: Transport, side: Side, now: Instant) -> Self {
         Self {
+            side,
             stream,
             state: State::Reading(Vec::new()),
             client: None,

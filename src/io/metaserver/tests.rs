@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use mio::{Events, Poll};
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::socket;
 
 use super::*;
 use crate::io::test_folder::TestFolder;
@@ -414,6 +415,54 @@ fn pods_get_https_with_a_certificate_that_they_can_trust_and_show_their_tokens()
     let mut plain = bench.client("/version");
     let got = bench.received(&mut plain, "");
     assert!(!got.contains("HTTP/1.1 200"), "{port} speaks no plain HTTP any more: {got}");
+}
+
+/// A connection to the address for pods, from this address on loopback.
+fn connect_from(place: &InCluster, last: u8) -> TcpStream {
+    use std::os::fd::AsRawFd;
+    let (family, kind) = (socket::AddressFamily::Inet, socket::SockType::Stream);
+    let fd = socket::socket(family, kind, socket::SockFlag::empty(), None).expect("a socket");
+    let from = socket::SockaddrIn::new(127, 0, 0, last, 0);
+    socket::bind(fd.as_raw_fd(), &from).expect("all of 127 is ours");
+    let SocketAddr::V4(to) = place.address else { panic!("{place:?}") };
+    socket::connect(fd.as_raw_fd(), &socket::SockaddrIn::from(to)).expect("it accepts");
+    let stream = TcpStream::from(fd);
+    stream.set_nonblocking(true).expect("ours");
+    stream
+}
+
+#[test]
+fn a_pod_has_its_share_of_connections_and_pods_together_leave_some_for_loopback() {
+    let folder = TestFolder::new("metaserver-share");
+    let mut bench = secure_bench(&folder, Vec::new());
+    let place = place(&mut bench);
+    let settled = |bench: &mut Bench| {
+        for _ in 0..20 {
+            bench.turn();
+        }
+        bench.server.connections.iter().flatten().count()
+    };
+    let mut greedy: Vec<TcpStream> =
+        (0..METASERVER_ADDRESS_MAX + 3).map(|_| connect_from(&place, 2)).collect();
+    assert_eq!(settled(&mut bench), METASERVER_ADDRESS_MAX);
+    let mut last = greedy.pop().expect("the last one");
+    let ended = last.read(&mut [0]).map_err(|error| error.kind());
+    assert!(matches!(ended, Ok(0) | Err(std::io::ErrorKind::ConnectionReset)), "{ended:?}");
+    // Others are served meanwhile, until pods have all that they may have.
+    let mut others = Vec::new();
+    for last in 3..=6 {
+        others.extend((0..METASERVER_ADDRESS_MAX).map(|_| connect_from(&place, last)));
+    }
+    let most = METASERVER_CLIENTS_MAX - METASERVER_SIDE_MIN;
+    assert_eq!(settled(&mut bench), most);
+    assert!(bench.server.wake_at().is_none_or(|at| at > bench.now.boot), "it waits, and works not");
+    let bound = bench.server.bound().expect("it listens");
+    let on_loopback = InCluster { address: bound, ..place.clone() };
+    let version = fetch(&mut bench, &on_loopback, "/version", "");
+    assert!(version.starts_with("HTTP/1.1 200 OK"), "{version}");
+    // When one of them leaves, the next one that waits is served.
+    drop(greedy);
+    assert_eq!(settled(&mut bench), most, "of those that waited");
 }
 
 #[test]
