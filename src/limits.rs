@@ -133,6 +133,9 @@ pub const HOOK_CALLS_MAX: usize = 64;
 /// Milliseconds for a command without a timeout of its own. The kubelet waits for ever; a day is as
 /// good, and a call that the runtime has forgotten does not stay open.
 pub const EXEC_DEADLINE_MS: u64 = 86_400_000;
+/// Bytes of a command's output that are kept of an answer of the runtime: sixteen such answers to
+/// people are a megabyte.
+pub const COMMAND_OUTPUT_BYTES_MAX: usize = 64 << 10;
 /// Bytes of a command's output that a probe reads (the kubelet's).
 pub const PROBE_OUTPUT_BYTES_MAX: usize = 10 << 10;
 /// `PullImage` at once if `serializeImagePulls` is false: more than a gateway's link and memory can

@@ -11,7 +11,7 @@ use edged::wire::metaserver::{item, reply, request};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    let settings = MetaServerSettings { writes: true, ..MetaServerSettings::default() };
+    let settings = MetaServerSettings { writes: true, keadm_ctl: true, ..Default::default() };
     if let Ok(Some((call, _))) = call(data, 1 << 16)
         && let Ok(request::Asked::Call(read)) = request::read(&call, &settings)
     {

@@ -1,6 +1,6 @@
 //! Keys of edgecore.yaml for the Kubernetes API on the node: `modules.metaManager.metaServer`.
 //!
-//! `resources`, `clusterResources` and `writes` are edged's own.
+//! `resources`, `clusterResources`, `writes` and `keadmCtl` are edged's own.
 
 use core::net::{SocketAddr, SocketAddrV4};
 use std::sync::Arc;
@@ -62,6 +62,13 @@ const META_SERVER: Table = Table {
             "enable",
             Set(|config, value| {
                 config.metaserver.is_on = truth(value)?;
+                Ok(())
+            }),
+        ),
+        (
+            "keadmCtl",
+            Set(|config, value| {
+                config.metaserver.of_file.keadm_ctl = truth(value)?;
                 Ok(())
             }),
         ),
@@ -202,12 +209,14 @@ mod tests {
     #[test]
     fn the_settings_are_taken() {
         assert_eq!(read("enable: false").expect("a good file").metaserver.settings(), None);
-        let text = "enable: true, server: '127.0.0.1:1234', writes: true, resources: \
+        let text = "enable: true, server: '127.0.0.1:1234', writes: true, keadmCtl: true, \
+                    resources: \
                     [networking.istio.io/v1/gateways=Gateway, v1/services=Service], \
                     clusterResources: [example.com/v1/sites=Site]";
         let config = read(text).expect("a good file");
         let settings = config.metaserver.settings().expect("it is on");
         assert_eq!((settings.server.port(), settings.writes), (1_234, true));
+        assert!(settings.keadm_ctl && !MetaServerSettings::default().keadm_ctl);
         let usual = MetaServerSettings::default().served.len();
         let added: Vec<String> =
             settings.served[usual..].iter().map(|it| format!("{} {}", it.gvr, it.kind)).collect();

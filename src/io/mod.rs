@@ -122,6 +122,8 @@ mod test_folder;
 mod tls;
 #[cfg(feature = "streams")]
 mod token;
+#[cfg(any(feature = "metaserver", feature = "streams"))]
+pub mod transport;
 mod turn;
 mod turn_log;
 #[cfg(feature = "node-jobs")]
@@ -149,6 +151,8 @@ use crate::limits::{PROCESS_BYTES_FULL, TURN_ROUNDS_MAX};
 use crate::model::cgroup::Hierarchy;
 use crate::model::error::System;
 use crate::model::housekeeping::MeasureRequest;
+#[cfg(feature = "metaserver")]
+use crate::model::metaserver::{ClientId, Reply};
 use crate::wire::manifest;
 use cloud::Cloud;
 use credentials::Credentials;
@@ -551,7 +555,7 @@ impl<'a> EventLoop<'a> {
             #[cfg(feature = "services")]
             Action::Services(table) => self.services.serve(table),
             #[cfg(feature = "metaserver")]
-            Action::MetaServer(id, reply) => self.metaserver.reply(now.boot, id, reply),
+            Action::MetaServer(id, reply) => self.reply(now.boot, id, reply),
             #[cfg(feature = "watchdog")]
             Action::Feed => self.watchdog.feed(clock::boot()),
             Action::RecordedEvent(note) => turn_log::note(&note),
@@ -559,6 +563,23 @@ impl<'a> EventLoop<'a> {
             Action::Exit => return Next::Exit,
         }
         Next::Turn
+    }
+
+    /// Answers a client of MetaServer, or gives its connection to the sessions of people.
+    #[cfg(feature = "metaserver")]
+    fn reply(&mut self, now: Instant, id: ClientId, reply: Reply) {
+        #[cfg(feature = "streams")]
+        let reply = match reply {
+            Reply::Stream(request) => {
+                let registry = self.poll.registry();
+                if let Some(handover) = self.metaserver.hand_over(id, *request, registry) {
+                    self.streams.serve(handover, now, registry, &mut self.events);
+                }
+                return;
+            }
+            reply => reply,
+        };
+        self.metaserver.reply(now, id, reply);
     }
 
     fn measure(&mut self, request: &MeasureRequest) {

@@ -29,6 +29,8 @@ use mio::{Registry, Token};
 
 use super::socket::{Access, Address, Listener, Stream};
 use super::streams::Handover;
+#[cfg(feature = "streams")]
+use super::transport::Transport;
 use crate::agent::Agent;
 use crate::agent::event::Event;
 use crate::agent::time::{Instant, Now};
@@ -173,7 +175,8 @@ impl Server {
             Ok(opening) => {
                 let mut connection = self.connections[at].take()?;
                 connection.leave(registry);
-                Some(Ok(Handover { stream: connection.into_stream(), opening }))
+                let stream = Transport::Plain(connection.into_stream());
+                Some(Ok(Handover { stream, opening }))
             }
             Err(refusal) => Some(Err(crate::wire::kubelet::answer::refusal(&refusal))),
         }

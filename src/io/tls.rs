@@ -14,7 +14,7 @@ use crate::limits::CLOUD_TURN_READS;
 pub(in crate::io) mod loopback;
 
 #[derive(Debug)]
-pub(in crate::io) struct Tls {
+pub struct Tls {
     connection: Connection,
     socket: TcpStream,
     /// Reads of the socket that remain in this turn.

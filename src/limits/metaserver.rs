@@ -3,6 +3,15 @@
 /// Connections of clients at once: an agent of a mesh and some programs have a few watches each. A
 /// connection that waits takes some 300 bytes here.
 pub const METASERVER_CLIENTS_MAX: usize = 128;
+/// Of these, how many are kept for loopback whatever pods do, and as many for pods.
+pub const METASERVER_SIDE_MIN: usize = 32;
+/// Of these, how many one address of a pod may have: the informers of a large agent, and room.
+pub const METASERVER_ADDRESS_MAX: usize = 32;
+/// Pods of one request for a restart: more than a gateway has of one namespace.
+pub const METASERVER_RESTARTS_MAX: usize = 64;
+/// Bytes of a log whose client gets it as one JSON text: `keadm ctl` keeps all of it in memory, on
+/// the gateway. More than the log of a container has before it is rotated.
+pub const METASERVER_LOG_BYTES_MAX: u64 = 16 << 20;
 /// Connections that are accepted in one turn.
 pub const METASERVER_TURN_ACCEPTS: usize = 16;
 /// Bytes of a request's body: what etcd takes for one object, with room for its patch.

@@ -5,6 +5,8 @@
 pub const STREAM_CALLS_MAX: usize = 16;
 /// Milliseconds until the runtime must have answered such a call: the client waits for it.
 pub const STREAM_CALL_MS: u64 = 30_000;
+/// Seconds until the runtime ends a command whose client waits for all of its output (EdgeCore's).
+pub const COMMAND_S: u32 = 10;
 /// Bytes before the text of a line of a log: a time with a zone, the stream, and a few tags.
 pub const LOG_HEAD_BYTES_MAX: usize = 128;
 

@@ -489,12 +489,27 @@ pub struct ContainerStatus {
 }
 
 /// `ExecSyncResponse`, as far as it is read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exec {
     /// Of the command; CRI-O returns −1 if it was killed at its timeout.
     pub exit_code: i32,
     /// Standard output, then standard error, lossily as text; only the beginning.
     pub output: Box<str>,
+    /// Where standard error begins in it.
+    pub errors_at: usize,
+    /// The command has written more than that.
+    pub is_cut: bool,
+}
+
+impl Exec {
+    /// The first bytes of the output, no more than so many.
+    pub fn beginning(&self, bytes_max: usize) -> &str {
+        let mut end = bytes_max.min(self.output.len());
+        while !self.output.is_char_boundary(end) {
+            end -= 1;
+        }
+        &self.output[..end]
+    }
 }
 
 /// `Image` of `ImageStatusResponse`, as far as it is read.

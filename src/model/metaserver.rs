@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::access::Attributes;
 use super::application::{Gvr, Item, Scope};
+#[cfg(feature = "streams")]
+use super::stream::StreamRequest;
 
 /// Identifies a client's request from its arrival to its end. Never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +33,9 @@ pub struct MetaServerSettings {
     pub served: Vec<Arc<Served>>,
     /// `writes`: clients may change objects, with the rights that the cloud has.
     pub writes: bool,
+    /// `keadmCtl`: every program of this machine may read logs, run commands in containers, and
+    /// restart pods.
+    pub keadm_ctl: bool,
     /// The feature gate `requireAuthorization`: clients show who they are, and RBAC decides.
     pub requires_authorization: bool,
     pub authorization: Authorization,
@@ -111,6 +116,7 @@ impl Default for MetaServerSettings {
             server: SocketAddr::from(([127, 0, 0, 1], 10_550)),
             served: all.map(served).into(),
             writes: false,
+            keadm_ctl: false,
             requires_authorization: false,
             authorization: Authorization::default(),
         }
@@ -146,6 +152,16 @@ pub enum Call {
     Release(Release),
     /// Start the upgrade of the node that waits for it (section 11.6).
     ConfirmUpgrade,
+    /// A log, or a command in a container (sections 11.1 and 11.2). An empty name of a container:
+    /// the pod's only one, of a log its first one.
+    #[cfg(feature = "streams")]
+    Stream(Box<StreamRequest>),
+    /// Start the containers of pods anew (section 11.3).
+    Restart {
+        namespace: Box<str>,
+        /// Their names.
+        pods: Vec<Box<str>>,
+    },
 }
 
 impl Call {
@@ -175,6 +191,11 @@ impl Call {
             Self::ConfirmUpgrade => {
                 Attributes { resource: "taskupgrade", name: "confirm-upgrade", ..all }
             }
+            #[cfg(feature = "streams")]
+            Self::Stream(request) => of_stream(request, all),
+            Self::Restart { namespace, .. } => {
+                Attributes { resource: "pods", namespace, name: "restart", ..all }
+            }
         };
         match (attributes.group, attributes.resource) {
             // A namespace is in itself.
@@ -182,6 +203,21 @@ impl Call {
             _ => attributes,
         }
     }
+}
+
+/// As the API server's of the same subresource.
+#[cfg(feature = "streams")]
+fn of_stream<'a>(request: &'a StreamRequest, all: Attributes<'a>) -> Attributes<'a> {
+    let (verb, subresource) = match request {
+        StreamRequest::Logs { .. } => ("get", "log"),
+        StreamRequest::Exec { .. } | StreamRequest::Command { .. } => ("create", "exec"),
+        StreamRequest::Attach { .. } => ("create", "attach"),
+        StreamRequest::PortForward { .. } => ("create", "portforward"),
+        StreamRequest::Run { .. } | StreamRequest::Usage => ("create", "proxy"),
+    };
+    let pod = request.pod();
+    let (namespace, name) = pod.map_or(("", ""), |pod| (&*pod.namespace, &*pod.name));
+    Attributes { verb, resource: "pods", subresource, namespace, name, ..all }
 }
 
 fn of_gvr(gvr: &Gvr) -> Attributes<'_> {
@@ -341,12 +377,26 @@ pub enum Reply {
     Remote(u16, Box<str>),
     /// An answer without content.
     Done,
+    /// The client may have it, and gets it from the streams of people: with the container's name.
+    #[cfg(feature = "streams")]
+    Stream(Box<StreamRequest>),
+    /// What has become of the client's pods.
+    Messages(Messages),
     Failure(Failure),
     /// The watch begins: events follow, until [`Reply::End`].
     Watching(Beginning),
     Event(WatchEvent),
     /// The watch ends.
     End,
+}
+
+/// What a client of KubeEdge shows its user: lines, and errors. The HTTP status is 200 in any case.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Messages {
+    /// `LogMessages`
+    pub done: Vec<String>,
+    /// `errMessages`
+    pub errors: Vec<String>,
 }
 
 /// What a watch begins with.

@@ -1,7 +1,7 @@
 //! What a kubelet serves for people: logs, `exec`, `attach`, port forwarding, `run`, and usage
 //! (edgestream.md, section 7). The requests as the core gets them, and its answers.
 
-use super::cri::Pipes;
+use super::cri::{Exec, Pipes};
 use super::housekeeping::ContainerUsage;
 use super::job::LogDir;
 use super::time::Timestamp;
@@ -23,8 +23,37 @@ pub enum StreamRequest {
     PortForward { pod: PodName, ports: Vec<u16> },
     /// `POST /run/{namespace}/{pod}[/{uid}]/{container}`
     Run { pod: PodName, container: Box<str>, command: Vec<String> },
+    /// A command that ends within seconds, with its output and its errors apart.
+    Command { pod: PodName, container: Box<str>, command: Vec<String> },
     /// `/stats/summary`, `/metrics/resource`: the usage of all containers.
     Usage,
+}
+
+impl StreamRequest {
+    /// The pod that is meant; `None`: all.
+    pub fn pod(&self) -> Option<&PodName> {
+        match self {
+            Self::Logs { pod, .. }
+            | Self::Exec { pod, .. }
+            | Self::Attach { pod, .. }
+            | Self::PortForward { pod, .. }
+            | Self::Run { pod, .. }
+            | Self::Command { pod, .. } => Some(pod),
+            Self::Usage => None,
+        }
+    }
+
+    /// The container that is meant; `None`: the pod.
+    pub fn container_mut(&mut self) -> Option<&mut Box<str>> {
+        match self {
+            Self::Logs { container, .. }
+            | Self::Exec { container, .. }
+            | Self::Attach { container, .. }
+            | Self::Run { container, .. }
+            | Self::Command { container, .. } => Some(container),
+            Self::PortForward { .. } | Self::Usage => None,
+        }
+    }
 }
 
 /// A pod by its name, of which one instance runs and others may still end.
@@ -75,6 +104,8 @@ pub enum StreamAnswer {
     Relay(Box<str>),
     /// The output of a command.
     Output(Box<str>),
+    /// What has become of a [`StreamRequest::Command`].
+    Command(Box<Exec>),
     /// The usage of all containers, to be shown in the form that was requested.
     Usage(Vec<StreamUsage>),
 }

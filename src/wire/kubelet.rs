@@ -2,6 +2,8 @@
 //! HTTP API and for the tunnel of the cloud alike.
 
 pub mod answer;
+#[cfg(feature = "metaserver")]
+pub mod messages;
 pub mod usage;
 
 use crate::model::cri::Pipes;
@@ -29,6 +31,12 @@ pub enum Form {
     Resource,
     /// `/metrics/cadvisor`
     Cadvisor,
+    /// MetaServer's: a log, or its refusal as a `Status`.
+    #[cfg(feature = "metaserver")]
+    LogMessages,
+    /// MetaServer's: what has become of a command.
+    #[cfg(feature = "metaserver")]
+    CommandMessages,
 }
 
 /// The request of a method, a path as it was sent, and a query; `None`: the path is another's.
@@ -127,12 +135,14 @@ fn logs(namespace: &str, pod: &str, container: &str, query: &str) -> Result<Aske
     Ok(Asked { request, form: Form::Text })
 }
 
-enum Fault {
+/// Why the options of a log are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::wire) enum Fault {
     Undecodable,
     Invalid,
 }
 
-fn log_options(query: &str) -> Result<LogOptions, Fault> {
+pub(in crate::wire) fn log_options(query: &str) -> Result<LogOptions, Fault> {
     let mut options = LogOptions::default();
     let (mut seconds, mut time, mut tail) = (None, None, None);
     let number = |text: &str| text.parse::<i64>().map_err(|_| Fault::Undecodable);

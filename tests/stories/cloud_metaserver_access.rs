@@ -230,6 +230,39 @@ fn rules_decide_and_a_refusal_is_the_api_servers() {
 }
 
 #[test]
+fn only_the_rules_under_the_accounts_own_name_count() {
+    let mut cloud = with_token();
+    let good = bearer(&cloud, "one");
+    let of = |account: &str| {
+        let mut of = Bearer { is_signed: true, ..good.clone() };
+        of.claims.account = account.into();
+        of
+    };
+    // The rules of `default`, as a row of `other`: they are of neither.
+    cloud.push_to(
+        ["policycontroller", "resource", "insert", "ns/serviceaccountaccess/other"],
+        &access(),
+    );
+    let mut rules = access();
+    rules["spec"]["serviceAccount"]["metadata"]["name"] = json!("third");
+    cloud.push_to(
+        ["policycontroller", "resource", "insert", "ns/serviceaccountaccess/third"],
+        &rules,
+    );
+    assert_eq!(of_bearer(&mut cloud, &of("default")), None);
+    assert_eq!(of_bearer(&mut cloud, &of("third")), None);
+    let why = of_bearer(&mut cloud, &of("other")).expect("no rules of its own");
+    assert!(why.starts_with("403 ") && why.contains("the cloud has sent no rules"), "{why}");
+    cloud.push_to(
+        ["policycontroller", "resource", "delete", "ns/serviceaccountaccess/default"],
+        &access(),
+    );
+    cloud.pass(100);
+    let why = of_bearer(&mut cloud, &of("default")).expect("its rules are gone");
+    assert!(why.starts_with("403 ") && why.contains("the cloud has sent no rules"), "{why}");
+}
+
+#[test]
 fn tokens_before_the_current_one_are_known_also_after_a_restart() {
     let mut cloud = with_token();
     let mut names = vec!["one".to_owned()];

@@ -11,7 +11,7 @@ mod volumes;
 
 use edged::agent::event::Event;
 use edged::model::cgroup::{Cgroups, Hierarchy};
-use edged::model::cri::{Exec, Reply, Request};
+use edged::model::cri::{Reply, Request};
 use serde_json::{Value, json};
 
 use crate::harness::Harness;
@@ -86,9 +86,7 @@ fn run(harness: &mut Harness, requested: &mut Vec<String>) {
             }
             harness.open.remove(0);
             let reply = match request {
-                Request::ExecSync { .. } => {
-                    Reply::Exec(Box::new(Exec { exit_code: 0, output: "".into() }))
-                }
+                Request::ExecSync { .. } => Reply::Exec(Box::default()),
                 request => harness.perform(&request),
             };
             harness.deliver(Event::Cri(call, Ok(reply)));

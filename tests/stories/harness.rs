@@ -440,7 +440,9 @@ impl Harness {
     #[track_caller]
     pub fn exec(&mut self, expected: &str, exit_code: i32, output: &str) {
         let (call, _) = self.take(&format!("exec_sync {expected}"));
-        let exec = Exec { exit_code, output: output.into() };
+        let errors_at = output.len();
+        let is_cut = errors_at >= limits::COMMAND_OUTPUT_BYTES_MAX;
+        let exec = Exec { exit_code, output: output.into(), errors_at, is_cut };
         self.deliver(Event::Cri(call, Ok(Reply::Exec(Box::new(exec)))));
     }
 

@@ -39,6 +39,8 @@ mod cloud_harness;
 mod cloud_held;
 #[cfg(feature = "cloud")]
 mod cloud_images;
+#[cfg(feature = "metaserver")]
+mod cloud_keadm_ctl;
 #[cfg(feature = "cloud")]
 mod cloud_lost;
 #[cfg(feature = "cloud")]

@@ -1,7 +1,7 @@
 //! People ask for logs, commands, ports and usage; the texts are those of the kubelet.
 
 use edged::agent::event::{Action, CallId, Event};
-use edged::limits::{PROBE_OUTPUT_BYTES_MAX, STREAM_CALL_MS, STREAM_CALLS_MAX};
+use edged::limits::{COMMAND_OUTPUT_BYTES_MAX, COMMAND_S, STREAM_CALL_MS, STREAM_CALLS_MAX};
 use edged::model::cri::{
     CallError, Code, ContainerState, Lost, Pipes, Reply, Request, StreamingCall,
 };
@@ -368,10 +368,33 @@ fn calls_for_people_have_a_bound_and_a_deadline() {
 }
 
 #[test]
+fn a_command_for_a_client_has_seconds_and_comes_back_whole() {
+    let mut harness = running();
+    let command = vec!["ls".to_owned(), "/".to_owned()];
+    harness.opens(StreamRequest::Command { pod: named("p-gw"), container: "m".into(), command });
+    let timeout = harness.open.iter().find_map(|(_, request)| match request {
+        Request::ExecSync { timeout_s, .. } => Some(*timeout_s),
+        _ => None,
+    });
+    assert_eq!(timeout, Some(COMMAND_S));
+    harness.exec("c2 ls /", 3, "out");
+    let StreamAnswer::Command(done) = harness.told() else { panic!("of a command") };
+    assert_eq!((done.exit_code, &*done.output, done.errors_at), (3, "out", 3));
+    let nobody = StreamRequest::Command {
+        pod: named("nobody"),
+        container: "m".into(),
+        command: vec!["ls".to_owned()],
+    };
+    let (kind, text) = harness.refused(nobody);
+    assert_eq!((kind, &*text), (RefusalKind::NotFound, "pod does not exist"));
+}
+
+#[test]
 fn a_command_that_is_run_returns_its_output_or_why_not() {
-    let long = "x".repeat(PROBE_OUTPUT_BYTES_MAX);
-    let cut =
-        format!("got {PROBE_OUTPUT_BYTES_MAX} bytes of output or more, expected less: use exec");
+    let long = "x".repeat(COMMAND_OUTPUT_BYTES_MAX);
+    let cut = format!(
+        "got more than {COMMAND_OUTPUT_BYTES_MAX} bytes of output, expected less: use exec"
+    );
     for (code, output, want) in [
         (0, "hello", Ok("hello")),
         (3, "no", Err("command terminated with exit code 3: no")),

@@ -29,6 +29,17 @@ pub fn get(to: SocketAddr, path: &str) -> io::Result<Answer> {
     send(to, format!("GET {path} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n\r\n").as_bytes())
 }
 
+/// Sends a request of this method, with a body of JSON, to this port on loopback.
+pub fn ask(port: u16, method: &str, target: &str, body: &str) -> Result<Answer, String> {
+    let request = format!(
+        "{method} {target} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAccept: application/json\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    send(SocketAddr::from(([127, 0, 0, 1], port)), request.as_bytes())
+        .map_err(|error| error.to_string())
+}
+
 /// Sends these bytes and reads to the end.
 pub fn send(to: SocketAddr, request: &[u8]) -> io::Result<Answer> {
     let mut stream = connect(to)?;

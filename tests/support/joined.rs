@@ -56,6 +56,25 @@ pub fn with_devices(site: &Site, socket: &Path, broker: &str) {
     fs::write(path, text.replace(off, &on)).expect("a file of ours");
 }
 
+/// Adds these lines to the modules of the site's configuration.
+#[allow(dead_code, reason = "only some of the test programs have modules of their own")]
+pub fn with_module(site: &Site, lines: &str) {
+    let path = site.config.as_deref().expect("it has joined a cloud");
+    let text = fs::read_to_string(path).expect("a file of ours");
+    fs::write(path, text.replacen("modules:\n", &format!("modules:\n{lines}"), 1))
+        .expect("a file of ours");
+}
+
+/// Switches MetaServer on, on this port, with further keys.
+#[allow(dead_code, reason = "only some of the test programs have MetaServer")]
+pub fn with_metaserver(site: &Site, port: u16, keys: &str) {
+    let on = format!(
+        "  metaManager:\n    metaServer:\n      enable: true\n      \
+         server: 127.0.0.1:{port}\n{keys}"
+    );
+    with_module(site, &on);
+}
+
 /// A pod that sleeps, with further fields of its spec.
 pub fn pod(name: &str, more: &Value) -> Value {
     let mut pod = json!({

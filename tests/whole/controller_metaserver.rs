@@ -8,8 +8,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::World;
-use super::metaserver::{ask, with_metaserver};
 use super::support::controller::{Cloud, map};
+use super::support::http::ask;
+use super::support::joined::with_metaserver;
 use super::support::port::free_port;
 use super::support::wait::until;
 
@@ -69,16 +70,16 @@ fn a_watch_on_the_gateway_goes_on_over_killed_controllers(world: &World) {
     let mut site = world.site("metaserver-watch");
     cloud.welcome(&mut site, cloud.hub);
     let port = free_port();
-    with_metaserver(&site, port);
+    with_metaserver(&site, port, "");
     let _agent = site.start();
     until("the cloud's object is read on the gateway", || {
-        let (head, body) = ask(port, "GET", &format!("{MAPS}/cm"))?;
-        let is_it = head.starts_with("HTTP/1.1 200") && !head.contains("Warning");
-        is_it.then_some(()).ok_or(format!("{head}\n{body}\n{}", cloud.log_tail()))
+        let answer = ask(port, "GET", &format!("{MAPS}/cm"), "")?;
+        let is_it = answer.code == 200 && answer.header("warning").is_none();
+        is_it.then_some(()).ok_or(format!("{answer:?}\n{}", cloud.log_tail()))
     });
     // Not among what nodes may read here.
-    let (head, _) = ask(port, "GET", "/api/v1/nodes").expect("it listens");
-    assert!(head.starts_with("HTTP/1.1 403"), "{head}");
+    let answer = ask(port, "GET", "/api/v1/nodes", "").expect("it listens");
+    assert_eq!(answer.code, 403, "{answer:?}");
 
     let mut watch = Watch::open(port);
     let event = |kind: &str, value: &str| (kind.to_owned(), value.to_owned());

@@ -53,6 +53,8 @@ mod garbage;
 #[cfg(feature = "controller")]
 mod hostile;
 mod images;
+#[cfg(all(feature = "metaserver", feature = "streams"))]
+mod keadm_ctl;
 mod lanes;
 mod memory;
 #[cfg(feature = "metaserver")]
@@ -213,6 +215,8 @@ fn all() -> Vec<Test> {
         controller_devices::TESTS,
         #[cfg(feature = "metaserver")]
         metaserver::TESTS,
+        #[cfg(all(feature = "metaserver", feature = "streams"))]
+        keadm_ctl::TESTS,
         #[cfg(all(feature = "controller", feature = "metaserver"))]
         controller_metaserver::TESTS,
         #[cfg(all(feature = "controller", feature = "node-jobs"))]

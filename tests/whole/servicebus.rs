@@ -1,16 +1,17 @@
 //! ServiceBus: the cloud calls a service on the gateway, and an application on the gateway gets an
 //! answer from the cloud, also after the agent was killed.
 
-use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener};
 
 use serde_json::{Value, json};
 
 use super::World;
 use super::support::agent::Site;
 use super::support::cloud::{Cloud, Received, Setup};
-use super::support::joined::join;
+use super::support::http::ask;
+use super::support::joined::{join, with_module};
+use super::support::port::free_port;
 use super::support::wait::until;
 
 crate::tests!(calls_go_to_services_of_the_gateway_and_requests_of_applications_to_the_cloud);
@@ -20,10 +21,7 @@ const URL: &str = "http://cloud.example/orders";
 
 /// Switches ServiceBus on, with applications on this port.
 fn with_service_bus(site: &Site, port: u16) {
-    let path = site.config.as_deref().expect("it has joined a cloud");
-    let text = fs::read_to_string(path).expect("a file of ours");
-    let on = format!("modules:\n  serviceBus:\n    enable: true\n    port: {port}\n");
-    fs::write(path, text.replacen("modules:\n", &on, 1)).expect("a file of ours");
+    with_module(site, &format!("  serviceBus:\n    enable: true\n    port: {port}\n"));
 }
 
 /// A message of the router; returns its id.
@@ -34,11 +32,6 @@ fn router(cloud: &Cloud, id: &str, [operation, resource]: [&str; 2], content: &V
                   "resource": resource},
         "content": content,
     }));
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
-    listener.local_addr().expect("it is bound").port()
 }
 
 /// A service that says what it was asked, on a port that this returns.
@@ -74,17 +67,10 @@ fn answer(cloud: &Cloud, id: &str) -> Value {
 
 /// What an application gets on this port.
 fn post(port: u16, url: &str) -> Result<Value, String> {
-    let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
     let body = json!({"method": "POST", "targetURL": url, "payload": {"a": 1}}).to_string();
-    let request =
-        format!("POST / HTTP/1.1\r\nHost: gw\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-    let mut text = String::new();
-    let mut stream = TcpStream::connect(address).map_err(|error| error.to_string())?;
-    stream.write_all(request.as_bytes()).map_err(|error| error.to_string())?;
-    stream.read_to_string(&mut text).map_err(|error| error.to_string())?;
-    let (head, body) = text.split_once("\r\n\r\n").ok_or_else(|| text.clone())?;
-    assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
-    serde_json::from_str(body).map_err(|error| format!("{error}: {body}"))
+    let answer = ask(port, "POST", "/", &body)?;
+    assert_eq!(answer.code, 200, "{answer:?}");
+    serde_json::from_str(&answer.body).map_err(|error| format!("{error}: {answer:?}"))
 }
 
 fn calls_go_to_services_of_the_gateway_and_requests_of_applications_to_the_cloud(world: &World) {

@@ -3,6 +3,7 @@
 
 mod access;
 mod hold;
+mod restart;
 
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use crate::model::metaserver::{
 };
 use crate::model::upstream::Up;
 use hold::Releases;
+pub(super) use restart::restart;
 
 /// The core of MetaServer, if it is on.
 #[derive(Debug)]

@@ -321,7 +321,7 @@ impl Cloud {
         call: Call,
         caller: &Caller,
         node: &str,
-        pods: &Pods,
+        pods: &mut Pods,
     ) {
         if let Err(failure) = self.metaserver.judge(now, &self.meta, caller, &call) {
             return self.metaserver.refuse(now, id, call, failure);
@@ -329,6 +329,14 @@ impl Cloud {
         let reply = match &call {
             Call::Release(release) => self.release(id, release, node, pods),
             Call::ConfirmUpgrade => Some(self.confirm_for_client()),
+            #[cfg(feature = "streams")]
+            Call::Stream(request) => {
+                let resolved = crate::agent::streams::client::resolved(pods, request);
+                Some(resolved.map_or_else(|reply| reply, |it| Reply::Stream(Box::new(it))))
+            }
+            Call::Restart { namespace, pods: names } => {
+                Some(Reply::Messages(super::metaserver::restart(pods, namespace, names)))
+            }
             Call::Get { .. } | Call::List { .. } | Call::Watch(_) | Call::Write(_) => None,
         };
         self.metaserver.opened(now, id, call);

@@ -137,7 +137,7 @@ pub(super) const RELEASE: &str = "podrelease";
 
 /// The kind of the rows of rules for service accounts.
 #[cfg(feature = "metaserver")]
-const ACCESS: &str = "serviceaccountaccess";
+pub(super) const ACCESS: &str = "serviceaccountaccess";
 
 /// The kinds of the rows that the node makes of a pod.
 pub(super) const MADE_OF_PODS: &[&str] = &[

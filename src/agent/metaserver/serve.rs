@@ -85,6 +85,10 @@ impl MetaServer {
                 self.fail(id, 503, "ServiceUnavailable", message);
             }
             Call::Release(_) | Call::ConfirmUpgrade => {}
+            // It was answered as it came.
+            #[cfg(feature = "streams")]
+            Call::Stream(_) => {}
+            Call::Restart { .. } => {}
         }
     }
 

@@ -151,6 +151,9 @@ fn short(reply: &Reply) -> String {
         }
         Reply::Remote(code, body) => format!("{code} {body}"),
         Reply::Done => "done".to_owned(),
+        Reply::Messages(messages) => format!("{messages:?}"),
+        #[cfg(feature = "streams")]
+        Reply::Stream(request) => format!("{request:?}"),
         Reply::Failure(failure) => format!("{} {}", failure.code, failure.reason),
         Reply::Watching(it) => {
             let bookmark = it.bookmark.as_ref().map_or(0, |(_, version)| *version);

@@ -66,6 +66,9 @@ impl Pod {
             StopReason::Changed => {
                 format!("Container {name} definition changed, will be restarted")
             }
+            StopReason::Restart => {
+                format!("Container {name} is restarted by a request on the node")
+            }
             StopReason::Probe(kind) => {
                 let kind = kind.title().to_lowercase();
                 let what = if is_init { "Init container" } else { "Container" };
@@ -79,7 +82,7 @@ impl Pod {
             }
         };
         let again = match why {
-            StopReason::Changed => true,
+            StopReason::Changed | StopReason::Restart => true,
             StopReason::Probe(_) => self.api.spec.restart_policy != RestartPolicy::Never,
             StopReason::Ending | StopReason::PostStart | StopReason::Unknown => false,
         };

@@ -318,9 +318,9 @@ impl Pod {
                     "command '{}' exited with {}: {}",
                     command(self),
                     exec.exit_code,
-                    exec.output.trim_end()
+                    exec.beginning(limits::PROBE_OUTPUT_BYTES_MAX).trim_end()
                 ),
-                output: Some(exec.output),
+                output: Some(exec.beginning(limits::PROBE_OUTPUT_BYTES_MAX).into()),
             }),
             Ok(other) => panic!("ExecSync cannot answer {}", other.kind()),
             Err(error) => Err(Fault { why: error.to_string(), output: Some("".into()) }),

@@ -47,6 +47,8 @@ mod probe;
 mod probe;
 mod record;
 mod resources;
+#[cfg(feature = "metaserver")]
+mod restart;
 mod retention;
 mod runner;
 mod schedule;

@@ -116,6 +116,8 @@ pub enum StopReason {
     Ending,
     /// The spec names another image.
     Changed,
+    /// Somebody on the node wants it to start anew.
+    Restart,
     /// This probe of it failed too often.
     Probe(ProbeKind),
     /// Its postStart hook failed.

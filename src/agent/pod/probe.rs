@@ -242,7 +242,9 @@ impl Pod {
         let mut worker = self.take_worker(InFlight::Call(call));
         let outcome = match result {
             Ok(Reply::Exec(exec)) if exec.exit_code == 0 => Outcome::Good,
-            Ok(Reply::Exec(exec)) => Outcome::Bad(exec.output.into()),
+            Ok(Reply::Exec(exec)) => {
+                Outcome::Bad(exec.beginning(limits::PROBE_OUTPUT_BYTES_MAX).to_owned())
+            }
             Ok(other) => panic!("ExecSync cannot answer {}", other.kind()),
             // The runtime killed it at its timeout, or did not answer for much longer.
             Err(CallError::Lost(

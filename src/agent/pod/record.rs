@@ -52,6 +52,8 @@ pub(super) struct ContainerRecord {
     attempt_floor: u32,
     /// The instance that was stopped in order to start another, whatever the restart policy says.
     restart_due: Option<ContainerId>,
+    /// The instance that somebody wants to be stopped, so that another starts.
+    restart_wanted: Option<ContainerId>,
     /// The attempt for which the agent's own files exist and whose container is not created yet.
     files: Option<u32>,
     tried: Try,
@@ -247,6 +249,16 @@ impl ContainerRecord {
         self.files = attempt;
     }
 
+    /// Somebody wants another instance in place of this one.
+    #[cfg(feature = "metaserver")]
+    pub(super) fn want_restart(&mut self, id: ContainerId) {
+        self.restart_wanted = Some(id);
+    }
+
+    pub(super) fn is_restart_wanted(&self, id: &ContainerId) -> bool {
+        self.restart_wanted.as_ref() == Some(id)
+    }
+
     /// This instance is stopped in order to start another.
     pub(super) fn restart_after(&mut self, id: ContainerId) {
         self.restart_due = Some(id);
@@ -260,6 +272,7 @@ impl ContainerRecord {
     pub(super) fn started(&mut self) {
         self.failure = None;
         self.restart_due = None;
+        self.restart_wanted = None;
         self.tried = Try::None;
     }
 

@@ -14,6 +14,8 @@
 //! **If we crash here** the clients see the end of their connection; the processes that `exec` has
 //! started continue, as with every runtime.
 
+#[cfg(feature = "metaserver")]
+pub(super) mod client;
 mod target;
 #[cfg(feature = "cloud")]
 mod tunnel;
@@ -28,7 +30,7 @@ use super::pods::Pods;
 use super::time::Now;
 #[cfg(feature = "cloud")]
 use super::time::{Instant, Rng};
-use crate::limits::PROBE_OUTPUT_BYTES_MAX;
+use crate::limits::{COMMAND_OUTPUT_BYTES_MAX, COMMAND_S};
 use crate::model::cri::{
     CallError, Code, ContainerId, ContainerState, ExecPurpose, Pipes, Reply, Request, StreamingCall,
 };
@@ -49,7 +51,7 @@ pub struct Streams {
     /// In the order of their arrival.
     opened: Vec<(StreamId, StreamRequest)>,
     /// What waits for the runtime.
-    asking: Map<StreamId, CallId>,
+    asking: Map<StreamId, (CallId, Form)>,
     /// The client has left before the runtime's answer.
     left: Vec<CallId>,
     /// Logs that are followed: the pod's uid, and the container.
@@ -117,7 +119,7 @@ impl Streams {
     pub fn close(&mut self, id: StreamId) {
         self.opened.retain(|(opened, _)| *opened != id);
         self.following.remove(&id);
-        self.left.extend(self.asking.remove(&id));
+        self.left.extend(self.asking.remove(&id).map(|(call, _)| call));
     }
 
     /// Answers what can be answered, and asks the runtime for the rest. `trouble`: why it cannot be
@@ -143,7 +145,11 @@ impl Streams {
                 }
                 Ok(Begun::Call(call)) if calls.has_room(Class::Stream) => {
                     let call = calls.begin(now, Owner::Stream(id), call, out);
-                    self.asking.insert(id, call);
+                    let form = match request {
+                        StreamRequest::Command { .. } => Form::Apart,
+                        _ => Form::Text,
+                    };
+                    self.asking.insert(id, (call, form));
                 }
                 Ok(Begun::Call(_)) => {
                     let text = "too many requests wait for the runtime: try again";
@@ -204,6 +210,14 @@ impl Streams {
                     purpose: ExecPurpose::Person,
                 }));
             }
+            StreamRequest::Command { pod, container, command } => {
+                return Ok(Begun::Call(Request::ExecSync {
+                    id: target::running(pods, pod, container)?,
+                    command: command.clone(),
+                    timeout_s: COMMAND_S,
+                    purpose: ExecPurpose::Person,
+                }));
+            }
             StreamRequest::Usage => StreamingCall::ListContainerStats,
         };
         Ok(Begun::Call(Request::Streaming(call)))
@@ -217,17 +231,17 @@ impl Streams {
         pods: &Pods,
         out: &mut Out,
     ) {
-        if self.asking.remove(&id).is_none() {
+        let Some((_, form)) = self.asking.remove(&id) else {
             // The client has left in the same turn: there is nothing to cancel any more.
             self.left.retain(|left| *left != call);
             return;
-        }
+        };
         let answer = match result {
             Ok(Reply::Url(url)) => StreamAnswer::Relay(url),
-            Ok(Reply::Exec(done)) if done.output.len() >= PROBE_OUTPUT_BYTES_MAX => {
-                let text = format!(
-                    "got {PROBE_OUTPUT_BYTES_MAX} bytes of output or more, expected less: use exec"
-                );
+            Ok(Reply::Exec(done)) if form == Form::Apart => StreamAnswer::Command(done),
+            Ok(Reply::Exec(done)) if done.is_cut => {
+                let most = COMMAND_OUTPUT_BYTES_MAX;
+                let text = format!("got more than {most} bytes of output, expected less: use exec");
                 StreamAnswer::Refused(Refusal::new(RefusalKind::Internal, text))
             }
             Ok(Reply::Exec(done)) if done.exit_code != 0 => {
@@ -253,6 +267,14 @@ impl Streams {
         };
         out.push(Action::Stream(id, answer));
     }
+}
+
+/// How the output of a command is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Text,
+    /// Output, errors and exit code apart.
+    Apart,
 }
 
 /// What a request leads to.

@@ -16,7 +16,7 @@ pub(super) struct Log {
 
 /// During a replacement two instances have one name: the one that runs is meant, or else the one
 /// that is wanted.
-fn pod<'a>(pods: &'a Pods, wanted: &PodName) -> Option<&'a Pod> {
+pub(super) fn pod<'a>(pods: &'a Pods, wanted: &PodName) -> Option<&'a Pod> {
     let named = pods.iter().filter(|pod| {
         let metadata = &pod.api().metadata;
         *metadata.namespace == *wanted.namespace

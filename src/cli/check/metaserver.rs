@@ -31,10 +31,18 @@ pub(super) fn rows(facts: &MetaServerFacts) -> Vec<Row> {
         });
         let remedy = "modules.metaManager.metaServer.serviceAccountKeyFiles";
         rows.extend(facts.keys.iter().map(|why| fail("keys", why.as_str(), remedy)));
-    } else if facts.settings.writes {
+        return rows;
+    }
+    if facts.settings.writes {
         let detail = "every program on this machine may change objects with the cloud's rights";
         let remedy = "modules.metaManager.metaServer.writes: false";
         rows.push(warn("writes", detail, remedy));
+    }
+    if facts.settings.keadm_ctl {
+        let detail = "every program on this machine, and every pod on its network, may run \
+                      commands in all containers";
+        let remedy = "modules.metaManager.metaServer.keadmCtl: false";
+        rows.push(warn("keadm ctl", detail, remedy));
     }
     rows
 }
@@ -65,6 +73,9 @@ mod tests {
         let got = lines(&facts);
         assert_eq!(got[0], "warn metaserver: http://127.0.0.1:10550 does not answer: refused");
         assert!(got[1].starts_with("warn writes: every program"), "{got:?}");
+        facts.settings.keadm_ctl = true;
+        let got = lines(&facts);
+        assert!(got[2].starts_with("warn keadm ctl: every program"), "{got:?}");
         facts.settings.requires_authorization = true;
         let got = lines(&facts);
         assert_eq!(got[1], "fail pods: https://169.254.30.10:10550 does not answer: refused");

@@ -9,8 +9,9 @@ pub(super) const META: &[Row] = &[("metaServer", Rule::Module(&META_SERVER, fals
 const META_SERVER: Table = Table {
     rules: &[("enable", Rule::Take(|_, value| truth(value).map(drop)))],
     more: &[],
-    unused: "apiAudiences clusterResources dummyServer resources server serviceAccountIssuers \
-        serviceAccountKeyFiles tlsCaFile tlsCertFile tlsPrivateKeyFile writes",
+    unused: "apiAudiences clusterResources dummyServer keadmCtl resources server \
+        serviceAccountIssuers serviceAccountKeyFiles tlsCaFile tlsCertFile \
+        tlsPrivateKeyFile writes",
 };
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -9,14 +9,16 @@
 //! received everything: closing a socket that has unread bytes resets the connection.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use mio::Registry;
 use mio::event::Event as Ready;
 
 use super::Pieces;
-use super::transport::Transport;
 use crate::agent::time::Instant;
+#[cfg(feature = "streams")]
+use crate::io::streams::Opening;
+use crate::io::transport::Transport;
 use crate::limits::{
     HTTP_CLOSE_BYTES_MAX, HTTP_CLOSE_MS, METASERVER_BODY_BYTES_MAX, METASERVER_QUEUE_MAX,
     METASERVER_REQUEST_MS, METASERVER_STALL_MS, METASERVER_TURN_BYTES,
@@ -25,12 +27,24 @@ use crate::model::metaserver::{ClientId, Failure};
 use crate::wire::http1::call::{self, Call};
 use crate::wire::metaserver::reply::{self, Piece};
 
+/// Through which listener a client has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Loopback,
+    /// That for pods, from this address.
+    Pods(IpAddr),
+}
+
 #[derive(Debug)]
 pub(super) struct Connection {
+    pub(super) side: Side,
     stream: Transport,
     state: State,
     /// The core's request, if it has one.
     client: Option<ClientId>,
+    /// What the client has asked for is not served here, if it may have it: nothing more is read.
+    #[cfg(feature = "streams")]
+    opening: Option<Box<Opening>>,
     /// There may be bytes to read that epoll will not report again.
     readable: bool,
     /// The same for free space to write.
@@ -57,16 +71,20 @@ enum State {
 #[derive(Debug)]
 pub(super) enum Next {
     Wait,
-    Request(Box<Call>),
+    /// With what the client has sent after it.
+    Request(Box<Call>, Vec<u8>),
     End,
 }
 
 impl Connection {
-    pub(super) fn new(stream: Transport, now: Instant) -> Self {
+    pub(super) fn new(stream: Transport, side: Side, now: Instant) -> Self {
         Self {
+            side,
             stream,
             state: State::Reading(Vec::new()),
             client: None,
+            #[cfg(feature = "streams")]
+            opening: None,
             readable: true,
             writable: true,
             deadline: Some(now.plus_ms(METASERVER_REQUEST_MS)),
@@ -102,7 +120,8 @@ impl Connection {
         let busy = match &self.state {
             State::Reading(_) | State::Closing(_) => self.readable,
             State::Writing { queue, buffer, sent, .. } => {
-                self.readable || self.writable && (*sent < buffer.len() || !queue.is_empty())
+                self.readable && !self.is_kept()
+                    || self.writable && (*sent < buffer.len() || !queue.is_empty())
             }
         };
         if busy { Instant(0) } else { self.deadline.unwrap_or(Instant(u64::MAX)) }
@@ -120,6 +139,26 @@ impl Connection {
         self.begin_writing();
     }
 
+    /// The client gets its answer from elsewhere, if the core lets it.
+    #[cfg(feature = "streams")]
+    pub(super) fn keep(&mut self, opening: Opening) {
+        self.opening = Some(Box::new(opening));
+    }
+
+    /// Nothing is read before the core has answered.
+    fn is_kept(&self) -> bool {
+        #[cfg(feature = "streams")]
+        return self.opening.is_some();
+        #[cfg(not(feature = "streams"))]
+        false
+    }
+
+    /// The client's connection, and what it has asked for; `None`: it was answered here.
+    #[cfg(feature = "streams")]
+    pub(super) fn give_away(self) -> Option<(Transport, Opening)> {
+        self.opening.map(|opening| (self.stream, *opening))
+    }
+
     fn begin_writing(&mut self) {
         if !matches!(self.state, State::Writing { .. }) {
             let (queue, buffer) = (Pieces::new(), Vec::new());
@@ -130,6 +169,8 @@ impl Connection {
     /// Adds to the answer.
     pub(super) fn push(&mut self, now: Instant, pieces: Vec<Piece>) {
         self.begin_writing();
+        #[cfg(feature = "streams")]
+        drop(self.opening.take());
         let State::Writing { queue, queued, .. } = &mut self.state else { return };
         *queued += pieces.iter().map(Piece::len).sum::<usize>();
         queue.extend(pieces.into_iter().filter(|piece| !piece.is_empty()));
@@ -139,6 +180,9 @@ impl Connection {
     /// Reads what has arrived; `room`: bytes of a request that may be added now.
     pub(super) fn read(&mut self, now: Instant, bound: SocketAddr, room: usize) -> Next {
         self.stream.begin_turn();
+        if self.is_kept() {
+            return Next::Wait;
+        }
         let next = self.read_turn(now, bound, room);
         self.readable |= self.stream.has_more();
         next
@@ -180,7 +224,7 @@ impl Connection {
                 let why = format!("expected the Host {bound} or localhost, and no other Origin");
                 self.refuse(now, 403, why)
             }
-            Ok(Some((call, _))) => Next::Request(Box::new(call)),
+            Ok(Some((call, length))) => Next::Request(Box::new(call), bytes.split_off(length)),
             Err(refused) => self.refuse(now, refused.status, refused.why),
         }
     }

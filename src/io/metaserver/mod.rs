@@ -16,7 +16,6 @@ mod identity;
 mod keys;
 #[cfg(test)]
 mod tests;
-mod transport;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -28,23 +27,33 @@ use rustls::ServerConnection;
 
 use super::link::{self, Link};
 use super::socket::{Address, Listener, Stream};
+#[cfg(feature = "streams")]
+use super::streams::{Handover, Opening};
 use super::tls::Tls;
+use super::transport::Transport;
 use crate::agent::event::Event;
 use crate::agent::time::{Instant, Now, sooner};
 use crate::config::Config;
 use crate::limits::{
-    HTTP_LISTEN_RETRY_MS, METASERVER_CLIENTS_MAX, METASERVER_LINK_MS, METASERVER_QUEUES_MAX,
-    METASERVER_READING_BYTES_MAX, METASERVER_TURN_ACCEPTS,
+    HTTP_LISTEN_RETRY_MS, METASERVER_ADDRESS_MAX, METASERVER_CLIENTS_MAX, METASERVER_LINK_MS,
+    METASERVER_QUEUES_MAX, METASERVER_READING_BYTES_MAX, METASERVER_SIDE_MIN,
+    METASERVER_TURN_ACCEPTS,
 };
 use crate::model::metaserver::{
     Authorization, Call, Caller, ClientId, InCluster, MetaServerSettings, Reply,
 };
+#[cfg(feature = "streams")]
+use crate::model::stream::StreamRequest;
+use crate::wire::http1::call::Call as HttpCall;
+#[cfg(feature = "streams")]
+use crate::wire::http1::is_of_upgrade;
+#[cfg(feature = "streams")]
+use crate::wire::metaserver::people;
 use crate::wire::metaserver::reply::{self, Piece};
 use crate::wire::metaserver::request::{self, Asked};
-use connection::{Connection, Next};
+use connection::{Connection, Next, Side};
 use identity::Identity;
 use keys::Keys;
-use transport::Transport;
 
 /// The listeners and their connections.
 #[derive(Debug)]
@@ -126,8 +135,9 @@ impl Secure {
         self.logged = trouble;
     }
 
-    fn wake_at(&self) -> Option<Instant> {
-        let is_ready = self.identity.is_some() && self.is_held;
+    /// `has_room`: there is room for one more connection.
+    fn wake_at(&self, has_room: bool) -> Option<Instant> {
+        let is_ready = self.identity.is_some() && self.is_held && has_room;
         let listener = self.for_pods.wake_at().filter(|_| is_ready);
         sooner(Some(self.retry_at), listener)
     }
@@ -231,7 +241,7 @@ impl MetaServer {
             match next {
                 Next::Wait => {}
                 Next::End => self.end(at, registry, events),
-                Next::Request(call) => self.request(at, now, &call, events),
+                Next::Request(call, rest) => self.request(at, now, (&call, rest), events),
             }
         }
     }
@@ -240,7 +250,7 @@ impl MetaServer {
         &mut self,
         at: usize,
         now: Instant,
-        call: &crate::wire::http1::call::Call,
+        (call, rest): (&HttpCall, Vec<u8>),
         events: &mut Vec<Event>,
     ) {
         let Some(connection) = &mut self.connections[at] else { return };
@@ -261,6 +271,12 @@ impl MetaServer {
                 self.requests += 1;
                 let id = self.requests * METASERVER_CLIENTS_MAX as u64 + at as u64;
                 connection.waits(ClientId(id));
+                #[cfg(feature = "streams")]
+                if let Call::Stream(request) = &asked {
+                    connection.keep(opening(call, request, rest));
+                }
+                #[cfg(not(feature = "streams"))]
+                drop(rest);
                 events.push(opened(ClientId(id), asked, caller));
             }
             Err(failure) => connection.push(now, reply::refusal(&failure)),
@@ -274,6 +290,22 @@ impl MetaServer {
         if let Some(connection) = found.filter(|it| it.client() == Some(id)) {
             connection.push(now, reply::pieces(reply));
         }
+    }
+
+    /// Gives away the connection of a client that may have what it asks for; `None`: it has left.
+    #[cfg(feature = "streams")]
+    pub fn hand_over(
+        &mut self,
+        id: ClientId,
+        request: StreamRequest,
+        registry: &Registry,
+    ) -> Option<Handover> {
+        let at = (id.0 % METASERVER_CLIENTS_MAX as u64) as usize;
+        let slot = self.connections.get_mut(at)?;
+        let mut connection = slot.take_if(|it| it.client() == Some(id))?;
+        connection.leave(registry);
+        let (stream, opening) = connection.give_away()?;
+        Some(Handover { stream, opening: Opening { request, ..opening } })
     }
 
     /// Writes what clients take. `now`: its wall clock gives the ages in tables.
@@ -313,15 +345,51 @@ impl MetaServer {
                 // The kernel keeps a few more until one ends.
                 return;
             };
-            let for_pods = self.secure.as_mut().map(|secure| &mut secure.for_pods);
-            let mut listeners = self.listener.iter_mut().chain(for_pods);
-            let Some(stream) = listeners.find_map(|listener| listener.accept(now)) else { return };
+            let Some((stream, side)) = self.next_stream(now) else { return };
+            if self.count(|it| it == side) >= METASERVER_ADDRESS_MAX && side != Side::Loopback {
+                // Its own connections are in its way, and those of others are not in theirs.
+                log::debug!("MetaServer closes a connection: {side:?} has as many as it may have");
+                continue;
+            }
             let Some(mut transport) = self.transport(stream) else { continue };
             match transport.register(registry, Token(self.first.0 + 1 + at)) {
-                Ok(()) => self.connections[at] = Some(Connection::new(transport, now)),
+                Ok(()) => self.connections[at] = Some(Connection::new(transport, side, now)),
                 Err(error) => log::warn!("MetaServer cannot register a connection: {error}"),
             }
         }
+    }
+
+    /// The next connection of a side that has room.
+    fn next_stream(&mut self, now: Instant) -> Option<(Stream, Side)> {
+        let (for_loopback, for_pods) = self.room();
+        if for_loopback && let Some(stream) = self.listener.as_mut()?.accept(now) {
+            return Some((stream, Side::Loopback));
+        }
+        let listener = &mut self.secure.as_mut().filter(|_| for_pods)?.for_pods;
+        loop {
+            let stream = listener.accept(now)?;
+            let Stream::Port(socket) = &stream else { continue };
+            // One that has left again has no address any more.
+            let Ok(peer) = socket.peer_addr() else { continue };
+            return Some((stream, Side::Pods(peer.ip().to_canonical())));
+        }
+    }
+
+    /// Whether loopback, and pods, may have one more connection.
+    fn room(&self) -> (bool, bool) {
+        let is_full = self.connections.iter().all(Option::is_some);
+        let most = if self.secure.is_some() {
+            METASERVER_CLIENTS_MAX - METASERVER_SIDE_MIN
+        } else {
+            METASERVER_CLIENTS_MAX
+        };
+        let loopback = self.count(|side| side == Side::Loopback);
+        let pods = self.count(|side| side != Side::Loopback);
+        (!is_full && loopback < most, !is_full && pods < most)
+    }
+
+    fn count(&self, is_it: impl Fn(Side) -> bool) -> usize {
+        self.connections.iter().flatten().filter(|it| is_it(it.side)).count()
     }
 
     /// `None`: it is not served.
@@ -340,11 +408,13 @@ impl MetaServer {
 
     /// When to call [`MetaServer::tick`] and [`MetaServer::flush`] if nothing gets ready before.
     pub fn wake_at(&self) -> Option<Instant> {
-        let is_full = self.connections.iter().all(Option::is_some);
+        let (loopback_has_room, pods_have_room) = self.room();
         let is_ready = self.secure.as_ref().is_none_or(|secure| secure.identity.is_some());
-        let listener = self.listener.as_ref().filter(|_| is_ready).and_then(Listener::wake_at);
-        let for_pods = self.secure.as_ref().and_then(Secure::wake_at);
-        let listeners = listener.into_iter().chain(for_pods).filter(|_| !is_full);
+        let listener = self.listener.as_ref().filter(|_| is_ready && loopback_has_room);
+        let listener = listener.and_then(Listener::wake_at);
+        let secure = self.secure.as_ref();
+        let for_pods = secure.and_then(|secure| secure.wake_at(pods_have_room));
+        let listeners = listener.into_iter().chain(for_pods);
         self.connections.iter().flatten().map(Connection::wake_at).chain(listeners).min()
     }
 
@@ -357,6 +427,19 @@ impl MetaServer {
 /// The files of keys that cannot be read, and why.
 pub fn trouble_of_keys(settings: &Authorization) -> Vec<String> {
     Keys::read_all(settings).1
+}
+
+/// What the streams of people need of a request.
+#[cfg(feature = "streams")]
+fn opening(call: &HttpCall, request: &StreamRequest, input: Vec<u8>) -> Opening {
+    let headers = call.headers.iter().filter(|(name, _)| is_of_upgrade(name));
+    Opening {
+        request: request.clone(),
+        form: people::form(request),
+        method: call.method.clone(),
+        headers: headers.cloned().collect(),
+        input,
+    }
 }
 
 fn opened(id: ClientId, call: Call, caller: Caller) -> Event {

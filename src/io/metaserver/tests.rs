@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use mio::{Events, Poll};
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::socket;
 
 use super::*;
 use crate::io::test_folder::TestFolder;
@@ -416,6 +417,54 @@ fn pods_get_https_with_a_certificate_that_they_can_trust_and_show_their_tokens()
     assert!(!got.contains("HTTP/1.1 200"), "{port} speaks no plain HTTP any more: {got}");
 }
 
+/// A connection to the address for pods, from this address on loopback.
+fn connect_from(place: &InCluster, last: u8) -> TcpStream {
+    use std::os::fd::AsRawFd;
+    let (family, kind) = (socket::AddressFamily::Inet, socket::SockType::Stream);
+    let fd = socket::socket(family, kind, socket::SockFlag::empty(), None).expect("a socket");
+    let from = socket::SockaddrIn::new(127, 0, 0, last, 0);
+    socket::bind(fd.as_raw_fd(), &from).expect("all of 127 is ours");
+    let SocketAddr::V4(to) = place.address else { panic!("{place:?}") };
+    socket::connect(fd.as_raw_fd(), &socket::SockaddrIn::from(to)).expect("it accepts");
+    let stream = TcpStream::from(fd);
+    stream.set_nonblocking(true).expect("ours");
+    stream
+}
+
+#[test]
+fn a_pod_has_its_share_of_connections_and_pods_together_leave_some_for_loopback() {
+    let folder = TestFolder::new("metaserver-share");
+    let mut bench = secure_bench(&folder, Vec::new());
+    let place = place(&mut bench);
+    let settled = |bench: &mut Bench| {
+        for _ in 0..20 {
+            bench.turn();
+        }
+        bench.server.connections.iter().flatten().count()
+    };
+    let mut greedy: Vec<TcpStream> =
+        (0..METASERVER_ADDRESS_MAX + 3).map(|_| connect_from(&place, 2)).collect();
+    assert_eq!(settled(&mut bench), METASERVER_ADDRESS_MAX);
+    let mut last = greedy.pop().expect("the last one");
+    let ended = last.read(&mut [0]).map_err(|error| error.kind());
+    assert!(matches!(ended, Ok(0) | Err(std::io::ErrorKind::ConnectionReset)), "{ended:?}");
+    // Others are served meanwhile, until pods have all that they may have.
+    let mut others = Vec::new();
+    for last in 3..=6 {
+        others.extend((0..METASERVER_ADDRESS_MAX).map(|_| connect_from(&place, last)));
+    }
+    let most = METASERVER_CLIENTS_MAX - METASERVER_SIDE_MIN;
+    assert_eq!(settled(&mut bench), most);
+    assert!(bench.server.wake_at().is_none_or(|at| at > bench.now.boot), "it waits, and works not");
+    let bound = bench.server.bound().expect("it listens");
+    let on_loopback = InCluster { address: bound, ..place.clone() };
+    let version = fetch(&mut bench, &on_loopback, "/version", "");
+    assert!(version.starts_with("HTTP/1.1 200 OK"), "{version}");
+    // When one of them leaves, the next one that waits is served.
+    drop(greedy);
+    assert_eq!(settled(&mut bench), most, "of those that waited");
+}
+
 #[test]
 fn a_token_of_an_api_server_is_verified_with_its_key() {
     let folder = TestFolder::new("metaserver-keys");
@@ -498,3 +547,47 @@ MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE6V1c+m+5G+MKAEU272N/3D4UqqTd
 nRo8I/IFvnfv0pIUF3nemAmeYXfmy9KKXgqdb7SBfIHWGR7INn3rcPq14A==
 -----END PUBLIC KEY-----
 ";
+
+#[cfg(feature = "streams")]
+#[test]
+fn a_connection_is_given_away_with_what_its_client_has_sent_and_only_once_it_may() {
+    use crate::wire::kubelet;
+    let mut bench = Bench::new();
+    bench.server.settings.keadm_ctl = true;
+    let target = "/api/v1/namespaces/ns/pods/p/exec?command=sh&stdout=true";
+    let bound = bench.server.bound().expect("it listens");
+    let exec = |bench: &Bench| {
+        let mut stream = TcpStream::connect(bound).expect("a connection");
+        stream.set_nonblocking(true).expect("it can");
+        let head = format!(
+            "POST {target} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: \
+             SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\nearly"
+        );
+        stream.write_all(head.as_bytes()).expect("there is room");
+        let _ = bench;
+        stream
+    };
+    let mut client = exec(&bench);
+    let (id, call) = bench.opened();
+    let Call::Stream(request) = call else { panic!("{call:?}") };
+    // While the core decides, the connection waits without work.
+    assert!(bench.server.wake_at().is_none_or(|at| at > bench.now.boot), "it spins");
+    let registry = bench.poll.registry();
+    let other = ClientId(id.0 + METASERVER_CLIENTS_MAX as u64);
+    assert!(bench.server.hand_over(other, (*request).clone(), registry).is_none());
+    let handover = bench.server.hand_over(id, (*request).clone(), registry).expect("it is there");
+    let Opening { form, method, headers, input, .. } = handover.opening;
+    assert_eq!((form, &*method, &*input), (kubelet::Form::Relayed, "POST", &b"early"[..]));
+    assert_eq!(headers.len(), 3, "those of the upgrade: {headers:?}");
+    assert!(bench.server.hand_over(id, (*request).clone(), registry).is_none(), "once");
+    drop(handover.stream);
+    assert_eq!(bench.received(&mut client, ""), "");
+    // A refusal is answered here.
+    let mut client = exec(&bench);
+    let (id, _) = bench.opened();
+    bench.server.reply(bench.now.boot, id, Reply::Failure(Failure::new(403, "Forbidden", "no")));
+    let answer = bench.received(&mut client, "\"no\"");
+    assert!(answer.starts_with("HTTP/1.1 403 Forbidden\r\n"), "{answer}");
+    let registry = bench.poll.registry();
+    assert!(bench.server.hand_over(id, *request, registry).is_none(), "it was answered");
+}

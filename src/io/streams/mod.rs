@@ -34,7 +34,7 @@ use mio::event::Event as Ready;
 use mio::{Registry, Token};
 
 use super::clock;
-use super::socket::Stream;
+use super::transport::Transport;
 use crate::agent::event::Event;
 #[cfg(feature = "cloud")]
 use crate::agent::time::sooner;
@@ -43,6 +43,8 @@ use crate::limits::{LOG_TURN_BYTES, STREAMS_MAX};
 use crate::model::housekeeping::Measures;
 use crate::model::stream::{LogFile, Refusal, RefusalKind, StreamAnswer, StreamId};
 use crate::wire::http1::Response;
+#[cfg(feature = "metaserver")]
+use crate::wire::kubelet::messages;
 use crate::wire::kubelet::{answer, usage as shown};
 #[cfg(feature = "cloud")]
 use crate::wire::tunnel::Kind;
@@ -55,7 +57,7 @@ use watch::Watch;
 /// A connection of the HTTP API whose request has come. It is not registered any more.
 #[derive(Debug)]
 pub struct Handover {
-    pub stream: Stream,
+    pub stream: Transport,
     pub opening: Opening,
 }
 
@@ -140,7 +142,8 @@ impl Streams {
             let text = format!("{STREAMS_MAX} requests are under way: try again");
             let refusal = Refusal::new(RefusalKind::TooMany, text);
             // It fits into the socket's buffer.
-            let _ = std::io::Write::write(&mut stream, &answer::refusal_of_upgrade(&refusal));
+            let _ = std::io::Write::write(&mut stream, &session::refusal(opening.form, &refusal));
+            let _ = stream.shutdown_write();
             return;
         };
         if let Err(error) = stream.register(registry, self.client_token(at)) {
@@ -193,6 +196,13 @@ impl Streams {
                 let (kind, body) = shown::render(session.form, &node, &all);
                 session.complete(kind, &body, now.boot);
             }
+            #[cfg(feature = "metaserver")]
+            StreamAnswer::Command(done) => {
+                session.answer(&messages::of_command(&done), now.boot);
+            }
+            // Only clients of MetaServer ask for it.
+            #[cfg(not(feature = "metaserver"))]
+            StreamAnswer::Command(_) => {}
             StreamAnswer::Relay(url) => {
                 if let Err(why) = session.relay(&url, registry, source, now.boot) {
                     session.refuse(&Refusal::new(RefusalKind::Internal, why.to_string()), now.boot);
@@ -208,7 +218,7 @@ impl Streams {
     fn show(&mut self, at: usize, file: &LogFile, runs: bool, now: Now, registry: &Registry) {
         let Some(session) = &mut self.slots[at] else { return };
         let now_s = now.wall.map_or(0, |wall| wall.0.div_euclid(1_000));
-        match LogReader::open(&self.pod_logs, file, session.options(), runs, now_s) {
+        match LogReader::open(&self.pod_logs, file, &session.bounded_options(), runs, now_s) {
             Ok(reader) => {
                 if session.options().follow && runs {
                     self.watch.add(reader.dir(), now.boot, registry);

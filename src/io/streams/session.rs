@@ -21,7 +21,10 @@ use super::pace::{Least, Pace};
 use super::pipe::Pipe;
 use super::relay::{Moved, Relay};
 use crate::agent::time::Instant;
-use crate::io::socket::{BeforeMore, Stream};
+use crate::io::socket::BeforeMore;
+use crate::io::transport::Transport;
+#[cfg(feature = "metaserver")]
+use crate::limits::METASERVER_LOG_BYTES_MAX;
 use crate::limits::{
     HTTP_CLOSE_BYTES_MAX, HTTP_CLOSE_MS, LOG_TURN_BYTES, STREAM_ANSWER_MS, STREAM_INPUT_BYTES_MAX,
     STREAM_STALL_MS, STREAM_TURN_BYTES, STREAM_UNSENT_BYTES_MAX,
@@ -32,6 +35,8 @@ use crate::model::error::Error;
 use crate::model::stream::{LogOptions, Refusal, RefusalKind, StreamId, StreamRequest};
 #[cfg(feature = "cloud")]
 use crate::wire::http1::{Method, Response};
+#[cfg(feature = "metaserver")]
+use crate::wire::kubelet::messages::{self, LogText};
 use crate::wire::kubelet::{Form, answer};
 
 #[derive(Debug)]
@@ -76,7 +81,7 @@ pub(super) enum Client {
 
 #[derive(Debug)]
 pub(super) struct Http {
-    stream: Stream,
+    stream: Transport,
     readable: bool,
     writable: bool,
     /// The client sends nothing after what it has sent.
@@ -98,10 +103,22 @@ enum Source {
         reader: Box<LogReader>,
         /// The end of the file was reached, and nothing has changed since.
         waits: bool,
+        body: Body,
     },
     Relay(Relay),
     /// Everything is on its way to the client.
     Ended,
+}
+
+/// How a log is written.
+#[derive(Debug)]
+enum Body {
+    /// As it is: there was no head.
+    Plain,
+    Chunks,
+    /// As the text of a JSON answer; its client has asked for so many bytes of it at most.
+    #[cfg(feature = "metaserver")]
+    Json(LogText, u64),
 }
 
 /// Whether a session continues.
@@ -177,6 +194,16 @@ impl Session {
         &self.options
     }
 
+    /// The same, with the bound of what its client can take.
+    pub(super) fn bounded_options(&self) -> LogOptions {
+        #[cfg(feature = "metaserver")]
+        if self.form == Form::LogMessages {
+            let most = self.options.limit_bytes.unwrap_or(u64::MAX).min(METASERVER_LOG_BYTES_MAX);
+            return LogOptions { limit_bytes: Some(most), ..self.options.clone() };
+        }
+        self.options.clone()
+    }
+
     // ---- the core's answers ----
 
     /// Answers by this, and nothing follows.
@@ -191,11 +218,7 @@ impl Session {
             self.answer(&answer::line(refusal), now);
             return;
         }
-        let whole = match self.form {
-            Form::Relayed => answer::refusal_of_upgrade(refusal),
-            _ => answer::refusal(refusal),
-        };
-        self.answer(&whole, now);
+        self.answer(&self::refusal(self.form, refusal), now);
     }
 
     /// Answers by this text, and nothing follows.
@@ -221,11 +244,24 @@ impl Session {
     }
 
     pub(super) fn show(&mut self, reader: LogReader, now: Instant) {
-        if self.has_head() {
-            self.out.push(&answer::chunked_head());
-        }
-        self.source = Source::Logs { reader: Box::new(reader), waits: false };
+        let body = self.begin_body();
+        self.source = Source::Logs { reader: Box::new(reader), waits: false, body };
         self.deadline = now.plus_ms(STREAM_STALL_MS);
+    }
+
+    /// Writes the head of a log.
+    fn begin_body(&mut self) -> Body {
+        #[cfg(feature = "metaserver")]
+        if self.form == Form::LogMessages {
+            self.out.push(&LogText::begin());
+            let asked = self.options.limit_bytes.unwrap_or(u64::MAX);
+            return Body::Json(LogText::default(), asked);
+        }
+        if !self.has_head() {
+            return Body::Plain;
+        }
+        self.out.push(&answer::chunked_head());
+        Body::Chunks
     }
 
     pub(super) fn relay(
@@ -247,7 +283,7 @@ impl Session {
 
     /// The container whose log is followed has ended.
     pub(super) fn log_ends(&mut self) {
-        if let Source::Logs { reader, waits } = &mut self.source {
+        if let Source::Logs { reader, waits, .. } = &mut self.source {
             reader.end();
             *waits = false;
         }
@@ -314,8 +350,8 @@ impl Session {
         match &self.client {
             Client::Http(http) => {
                 let can_send = http.writable && !self.out.is_empty();
-                let ends =
-                    matches!(self.source, Source::Ended) && self.out.is_empty() && !http.is_closing;
+                let is_sent = http.writable && self.out.is_empty();
+                let ends = matches!(self.source, Source::Ended) && is_sent && !http.is_closing;
                 can_send || ends || http.readable && (self.discards() || self.input_room() > 0)
             }
             // The tunnel has its own time.
@@ -365,6 +401,17 @@ impl Session {
     }
 
     fn move_bytes(&mut self, now: Instant, buffer: &mut [u8]) -> io::Result<Next> {
+        if let Some(http) = self.client.http() {
+            http.stream.begin_turn();
+        }
+        let next = self.move_turn(now, buffer);
+        if let Some(http) = self.client.http() {
+            http.readable |= http.stream.has_more();
+        }
+        next
+    }
+
+    fn move_turn(&mut self, now: Instant, buffer: &mut [u8]) -> io::Result<Next> {
         let mut moved = 0;
         loop {
             let Some(came) = self.read_client(buffer)? else { return Ok(Next::End) };
@@ -413,7 +460,6 @@ impl Session {
 
     /// Returns how many bytes were read, or looked at.
     fn read_source(&mut self, now: Instant, buffer: &mut [u8]) -> usize {
-        let is_chunked = self.has_head();
         let room = self.out_room().min(buffer.len());
         let buffer = &mut buffer[..room];
         match &mut self.source {
@@ -438,11 +484,11 @@ impl Session {
                 self.pace.took(before - self.input.len());
                 read
             }
-            Source::Logs { reader, waits } => {
+            Source::Logs { reader, waits, body } => {
                 if *waits || room == 0 {
                     return 0;
                 }
-                let step = read_log(reader, buffer, &mut self.out, is_chunked);
+                let step = read_log(reader, buffer, &mut self.out, body);
                 *waits = step == Step::Wait;
                 if step == Step::Done {
                     self.end_source(now);
@@ -457,17 +503,17 @@ impl Session {
         let Some(http) = client.http() else { return Ok(()) };
         let before = out.len();
         if http.writable {
-            http.writable = match source {
-                Source::Logs { reader, .. } if reader.is_behind() => {
-                    out.write_to(&mut BeforeMore(&mut http.stream))?
-                }
-                _ => out.write_to(&mut http.stream)?,
+            let is_behind = matches!(source, Source::Logs { reader, .. } if reader.is_behind());
+            http.writable = match &mut http.stream {
+                Transport::Plain(stream) if is_behind => out.write_to(&mut BeforeMore(stream))?,
+                stream => out.write_to(stream)? && stream.is_flushed()?,
             };
         }
         if out.len() < before {
             self.deadline = now.plus_ms(STREAM_STALL_MS);
         }
-        if out.is_empty() && matches!(self.source, Source::Ended) && !http.is_closing {
+        let is_sent = out.is_empty() && http.writable;
+        if is_sent && matches!(self.source, Source::Ended) && !http.is_closing {
             http.stream.shutdown_write()?;
             http.is_closing = true;
             self.deadline = now.plus_ms(HTTP_CLOSE_MS);
@@ -583,7 +629,7 @@ impl Client {
 }
 
 impl Http {
-    pub(super) fn new(stream: Stream) -> Self {
+    pub(super) fn new(stream: Transport) -> Self {
         Self {
             stream,
             readable: true,
@@ -595,21 +641,51 @@ impl Http {
     }
 }
 
+/// The bytes of a refusal.
+pub(super) fn refusal(form: Form, refusal: &Refusal) -> Vec<u8> {
+    match form {
+        Form::Relayed => answer::refusal_of_upgrade(refusal),
+        #[cfg(feature = "metaserver")]
+        Form::LogMessages => answer::refusal_as_status(refusal),
+        #[cfg(feature = "metaserver")]
+        Form::CommandMessages => messages::refusal_of_command(refusal),
+        Form::Text | Form::Summary { .. } | Form::Resource | Form::Cadvisor => {
+            answer::refusal(refusal)
+        }
+    }
+}
+
 /// Reads as much of a log as the buffer holds.
-fn read_log(reader: &mut LogReader, buffer: &mut [u8], out: &mut Pipe, is_chunked: bool) -> Step {
-    out.push_by(|out| {
-        let start = if is_chunked { answer::begin_chunk(out) } else { 0 };
-        let step = reader.read(buffer, out).unwrap_or_else(|why| {
-            // The status was sent: the error becomes text, as the kubelet does it.
-            out.extend_from_slice(why.to_string().as_bytes());
-            Step::Done
-        });
-        if is_chunked {
+fn read_log(reader: &mut LogReader, buffer: &mut [u8], out: &mut Pipe, body: &mut Body) -> Step {
+    out.push_by(|out| match body {
+        Body::Plain => read_text(reader, buffer, out),
+        Body::Chunks => {
+            let start = answer::begin_chunk(out);
+            let step = read_text(reader, buffer, out);
             answer::end_chunk(start, out);
             if step == Step::Done {
                 out.extend_from_slice(answer::LAST_CHUNK);
             }
+            step
         }
-        step
+        #[cfg(feature = "metaserver")]
+        Body::Json(text, asked) => {
+            let (room, mut plain) = ((buffer.len() / LogText::GROWTH).max(1), Vec::new());
+            let step = read_text(reader, &mut buffer[..room], &mut plain);
+            text.push(&plain, out);
+            if step == Step::Done {
+                let is_enough = *asked <= METASERVER_LOG_BYTES_MAX;
+                text.end(if is_enough { u64::MAX } else { METASERVER_LOG_BYTES_MAX }, out);
+            }
+            step
+        }
+    })
+}
+
+fn read_text(reader: &mut LogReader, buffer: &mut [u8], out: &mut Vec<u8>) -> Step {
+    reader.read(buffer, out).unwrap_or_else(|why| {
+        // The status was sent: the error becomes text, as the kubelet does it.
+        out.extend_from_slice(why.to_string().as_bytes());
+        Step::Done
     })
 }

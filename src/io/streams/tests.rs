@@ -12,6 +12,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 
 use super::*;
 use crate::agent::time::Wall;
+use crate::io::socket::Stream;
 use crate::limits::{
     LOG_REST_MS, STREAM_ANSWER_MS, STREAM_INPUT_BYTES_MAX, STREAM_SOCKET_BYTES, STREAM_STALL_MS,
     STREAM_TURN_BYTES, STREAM_UNSENT_BYTES_MAX,
@@ -78,7 +79,7 @@ impl Place {
             headers: vec![("Upgrade".to_owned(), "SPDY/3.1".to_owned())],
             input: input.to_vec(),
         };
-        let handover = Handover { stream: Stream::Socket(near), opening };
+        let handover = Handover { stream: Transport::Plain(Stream::Socket(near)), opening };
         self.streams.serve(handover, self.now, self.poll.registry(), &mut self.events);
         far
     }
@@ -299,6 +300,45 @@ fn a_log_that_is_not_there_is_refused() {
     let answer = place.all(&mut client);
     assert!(answer.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{answer}");
     assert!(answer.contains("failed to try resolving symlinks in path"), "{answer}");
+}
+
+#[cfg(feature = "metaserver")]
+#[test]
+fn a_log_for_metaserver_is_one_json_text_of_a_bounded_length() {
+    let ask = |place: &mut Place, limit_bytes| {
+        let options = LogOptions { limit_bytes, ..LogOptions::default() };
+        let request = StreamRequest::Logs { pod: pod_name(), container: "c".into(), options };
+        let mut client = place.opens(request, Form::LogMessages, b"");
+        place.answers(StreamAnswer::Logs { file: file(), running: false });
+        let answer = place.all(&mut client);
+        let (head, _) = answer.split_once("\r\n\r\n").expect("a head");
+        assert!(
+            head.starts_with("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"),
+            "{head}"
+        );
+        let value: serde_json::Value = serde_json::from_str(&unchunked(&answer)).expect("JSON");
+        let text = value["logMessages"][0].as_str().expect("a text").to_owned();
+        (text, value["errMessages"][0].as_str().unwrap_or_default().to_owned())
+    };
+    let mut place = Place::new("json");
+    fs::write(place.log(), LINE.repeat(1_000)).expect("written");
+    assert_eq!(ask(&mut place, None), (TEXT.repeat(1_000), String::new()));
+    assert_eq!(ask(&mut place, Some(50)), (format!("{TEXT}012345678"), String::new()));
+    let most = crate::limits::METASERVER_LOG_BYTES_MAX as usize;
+    fs::write(place.log(), LINE.repeat(most / TEXT.len() + 1)).expect("written");
+    let (text, why) = ask(&mut place, None);
+    assert_eq!(text.len(), most);
+    assert!(why.starts_with("the log has 16777216 bytes or more, and is cut"), "{why}");
+    let request = StreamRequest::Logs {
+        pod: pod_name(),
+        container: "c".into(),
+        options: LogOptions::default(),
+    };
+    let mut client = place.opens(request, Form::LogMessages, b"");
+    place.answers(StreamAnswer::Refused(Refusal::new(RefusalKind::NotFound, "no pod")));
+    let answer = place.all(&mut client);
+    assert!(answer.starts_with("HTTP/1.1 404 Not Found\r\n"), "{answer}");
+    assert!(answer.contains("\"reason\":\"NotFound\""), "{answer}");
 }
 
 #[test]

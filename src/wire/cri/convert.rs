@@ -21,7 +21,7 @@ use super::sandbox as s;
 use super::security::NamespaceMode;
 use super::task as t;
 use super::{DecodeError, Rpc, events, lists};
-use crate::limits::{CriBudget, IMAGE_DIGESTS_MAX, PROBE_OUTPUT_BYTES_MAX};
+use crate::limits::{COMMAND_OUTPUT_BYTES_MAX, CriBudget, IMAGE_DIGESTS_MAX};
 use crate::model::cri::{
     CgroupDriver, ContainerId, ContainerState, ContainerStatus, Exec, Image, ImageUser, Network,
     Reply, Request, RuntimeHandler, RuntimeStatus, SandboxId, SandboxStatus, TaskEnd, Version,
@@ -337,12 +337,20 @@ fn container_status(from: c::ContainerStatus) -> Reply {
 }
 
 fn exec(from: c::ExecSyncResponse) -> Reply {
-    let mut bytes = from.stdout;
-    bytes.truncate(PROBE_OUTPUT_BYTES_MAX);
-    let room = PROBE_OUTPUT_BYTES_MAX - bytes.len();
-    bytes.extend(from.stderr.into_iter().take(room));
-    let output = String::from_utf8_lossy(&bytes).into();
-    Reply::Exec(Box::new(Exec { exit_code: from.exit_code, output }))
+    let (mut bytes, mut errors) = (from.stdout, from.stderr);
+    let is_cut = bytes.len() + errors.len() > COMMAND_OUTPUT_BYTES_MAX;
+    // Errors are short, and say most: they keep their part beside a long output.
+    errors.truncate(COMMAND_OUTPUT_BYTES_MAX - bytes.len().min(COMMAND_OUTPUT_BYTES_MAX * 3 / 4));
+    bytes.truncate(COMMAND_OUTPUT_BYTES_MAX - errors.len());
+    let mut output = String::from_utf8_lossy(&bytes).into_owned();
+    let errors_at = output.len();
+    output.push_str(&String::from_utf8_lossy(&errors));
+    Reply::Exec(Box::new(Exec {
+        exit_code: from.exit_code,
+        output: output.into(),
+        errors_at,
+        is_cut,
+    }))
 }
 
 /// A present image has an id and a size (section 13.1).

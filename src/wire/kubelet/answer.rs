@@ -30,7 +30,7 @@ pub fn refusal_of_upgrade(refused: &Refusal) -> Vec<u8> {
 }
 
 /// The same as a meta/v1 `Status`, of which kubectl shows the message.
-#[cfg(feature = "controller")]
+#[cfg(any(feature = "controller", feature = "metaserver"))]
 pub fn refusal_as_status(refused: &Refusal) -> Vec<u8> {
     let (line, reason, code) = match refused.kind {
         RefusalKind::BadRequest => ("400 Bad Request", "BadRequest", 400),

@@ -53,6 +53,9 @@ pub fn render(form: Form, node: &NodeUsage, all: &[StreamUsage]) -> (&'static st
         }
         Form::Cadvisor => (METRICS, cadvisor(node, all).into_bytes()),
         Form::Resource | Form::Text | Form::Relayed => (METRICS, resource(node, all).into_bytes()),
+        // Of other requests.
+        #[cfg(feature = "metaserver")]
+        Form::LogMessages | Form::CommandMessages => (METRICS, Vec::new()),
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::table;
+use super::{people, table};
 use crate::model::application::Item;
 use crate::model::metaserver::{Beginning, Failure, Form, Reply, Served, Source, WatchEvent};
 use crate::wire::http1::LAST_HEADERS;
@@ -44,6 +44,12 @@ pub fn pieces(reply: Reply) -> Vec<Piece> {
         }
         Reply::Remote(code, body) => whole(code, "application/json", "", &body),
         Reply::Done => whole(200, "text/plain", "", ""),
+        Reply::Messages(messages) => {
+            whole(200, "application/json", "", &people::messages(&messages))
+        }
+        // It was handed over: its client has an answer of its own.
+        #[cfg(feature = "streams")]
+        Reply::Stream(_) => Vec::new(),
         Reply::Failure(failure) => refusal(&failure),
         Reply::Watching(beginning) => watching(beginning),
         Reply::Event(event) => vec![event_piece(event)],

@@ -6,17 +6,16 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::{discovery, selector};
+use super::body::{bad, is_segment, json_text, json_type, media_type, not_found};
+use super::{discovery, people, selector};
 use crate::limits::METASERVER_WATCH_S_MAX;
 use crate::model::application::{Gvr, Scope};
 use crate::model::base64;
 use crate::model::metaserver::{
     Call, Failure, Form, MetaServerSettings, Recency, Release, Served, Watch, Write,
 };
-use crate::model::tree;
 use crate::wire::http1::call;
 use crate::wire::http1::query::{pairs, unescaped_path};
 
@@ -35,6 +34,9 @@ pub fn read(request: &call::Call, settings: &MetaServerSettings) -> Result<Asked
         return Ok(Asked::Known(kind, body));
     }
     if let Some(own) = own(request)? {
+        return Ok(Asked::Call(own));
+    }
+    if let Some(own) = people::read(request, settings)? {
         return Ok(Asked::Call(own));
     }
     let target = Target::read(&request.path, settings)?;
@@ -56,15 +58,6 @@ pub fn read(request: &call::Call, settings: &MetaServerSettings) -> Result<Asked
         return Err(Failure::new(403, "Forbidden", message));
     }
     writing(request, &target, &query).map(|write| Asked::Call(Call::Write(Box::new(write))))
-}
-
-fn bad(message: impl Into<String>) -> Failure {
-    Failure::new(400, "BadRequest", message)
-}
-
-fn not_found(path: &str) -> Failure {
-    let message = format!("the server could not find the requested resource: {path}");
-    Failure::new(404, "NotFound", message)
 }
 
 /// The node's own requests, which shadow objects of these names (section 3).
@@ -149,13 +142,6 @@ impl Target {
     fn key(&self) -> Box<str> {
         self.served.gvr.key(&self.namespace, &self.name).into()
     }
-}
-
-/// Whether it may be part of a key (Kubernetes' path segment names).
-fn is_segment(text: &str) -> bool {
-    let is_plain =
-        |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'/' | b'%' | b'"' | b'\\');
-    !matches!(text, "." | ".." | "null") && text.len() <= 253 && text.bytes().all(is_plain)
 }
 
 /// The decoded pairs of a query.
@@ -313,33 +299,6 @@ fn patch(request: &call::Call, target: &Target, query: &Query<'_>) -> Result<Str
         "Options": given, "Subresources": parts,
     })
     .to_string())
-}
-
-/// A body is JSON, also where nothing is said: typed clients may send protobuf.
-fn json_type(request: &call::Call) -> Result<(), Failure> {
-    let kind = media_type(request);
-    if !matches!(kind, "" | "application/json") {
-        let message = format!("got Content-Type: {kind}, expected application/json");
-        return Err(Failure::new(415, "UnsupportedMediaType", message));
-    }
-    Ok(())
-}
-
-/// The `Content-Type` of a request without its parameters.
-fn media_type(request: &call::Call) -> &str {
-    request.header("content-type").split(';').next().unwrap_or_default().trim()
-}
-
-/// A body that is JSON; `None`: it is empty.
-fn json_text(body: &[u8]) -> Result<Option<&str>, Failure> {
-    if body.is_empty() {
-        return Ok(None);
-    }
-    let text = std::str::from_utf8(body).ok();
-    let is_json = |text: &&str| {
-        tree::within_object(text).is_ok() && serde_json::from_str::<&RawValue>(text).is_ok()
-    };
-    text.filter(is_json).map(Some).ok_or_else(|| bad("got a body that is no JSON object"))
 }
 
 /// What an object is.

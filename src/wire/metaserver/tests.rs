@@ -12,6 +12,8 @@ use crate::model::metaserver::{
 };
 use crate::wire::http1::call;
 
+mod people;
+
 fn asked_with(
     method: &str,
     target: &str,
@@ -125,7 +127,7 @@ fn what_is_not_served_is_refused_with_its_status() {
         ("GET", "/apis/apps/v1/deployments", 404),
         ("GET", "/api/v1/namespaces/a/nodes", 404),
         ("GET", "/api/v1/services/web", 404),
-        ("GET", "/api/v1/namespaces/a/pods/p/log", 404),
+        ("GET", "/api/v1/namespaces/a/pods/p/log", 403),
         ("GET", "/api/v1/namespaces/a/services/%2e%2e", 404),
         ("GET", "/api/v1/namespaces/a%2Fb/services", 404),
         ("GET", "/openapi/v2", 404),

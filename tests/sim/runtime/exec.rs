@@ -101,5 +101,5 @@ impl Runtime {
 }
 
 fn exit(exit_code: i32) -> Reply {
-    Reply::Exec(Box::new(Exec { exit_code, output: "".into() }))
+    Reply::Exec(Box::new(Exec { exit_code, ..Exec::default() }))
 }

@@ -8,10 +8,11 @@
 //! account for which no rules have come.
 
 use super::super::meta::Meta;
-use super::super::rows::StoredObject;
+use super::super::rows::{ACCESS, StoredObject};
 use crate::agent::time::Now;
 use crate::limits::JWT_LEEWAY_S;
 use crate::model::access::{Access, Attributes};
+use crate::model::message::Resource;
 use crate::model::metaserver::{Authorization, Bearer, Call, Caller, Claims, Failure};
 use crate::model::token;
 
@@ -44,14 +45,12 @@ pub(super) fn judge(
     if access.allows(&wanted) { Ok(()) } else { Err(forbidden(&user, &wanted, "")) }
 }
 
+/// The rules of a service account: CloudCore names the object after it, in its namespace.
 fn access_of<'a>(meta: &'a Meta, namespace: &str, account: &str) -> Option<&'a Access> {
-    meta.stored_objects().find_map(|object| match object {
-        StoredObject::Access(access) => {
-            let of = &access.spec.service_account.metadata;
-            (*of.namespace == *namespace && *of.name == *account).then_some(&**access)
-        }
-        _ => None,
-    })
+    let key = Resource { namespace: Some(namespace), kind: ACCESS, name: account }.to_string();
+    let Some(StoredObject::Access(access)) = meta.stored_object(&key) else { return None };
+    let of = &access.spec.service_account.metadata;
+    (*of.namespace == *namespace && *of.name == *account).then_some(&**access)
 }
 
 /// `Err`: why the bearer is not who he says. `now_s`: seconds since 1970.
@@ -83,11 +82,10 @@ fn authenticate(
         return Err("the token is bound to a Secret, which the node does not know".to_owned());
     }
     let Some((name, uid)) = &claims.pod else { return Ok(()) };
-    let is_it = |object: &StoredObject| {
-        matches!(object, StoredObject::Pod(pod) if *pod.metadata.uid == **uid
-            && *pod.metadata.name == **name && *pod.metadata.namespace == *claims.namespace)
-    };
-    if meta.stored_objects().any(is_it) {
+    let key = Resource { namespace: Some(&claims.namespace), kind: "pod", name }.to_string();
+    if let Some(StoredObject::Pod(pod)) = meta.stored_object(&key)
+        && *pod.metadata.uid == **uid
+    {
         return Ok(());
     }
     Err(format!("the pod {}/{name} of the token is not on this node", claims.namespace))

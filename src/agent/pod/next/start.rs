@@ -209,6 +209,8 @@ fn keep_running(
     } else if let Some(failed) = pod.failed_probe(observed) {
         ending.grace_s = failed.grace_s.unwrap_or(ending.grace_s).max(1);
         StopReason::Probe(failed.kind)
+    } else if is_restart_wanted(pod, observed) {
+        StopReason::Restart
     } else if pod.has_pre_stop_begun(observed) {
         // A stop that has begun with its hook is not taken back.
         StopReason::Changed
@@ -216,6 +218,12 @@ fn keep_running(
         return Decision::Runs;
     };
     decision(stop(pod, observed, ending, now, why))
+}
+
+/// Somebody on the node wants another instance in place of this one.
+fn is_restart_wanted(pod: &Pod, observed: &ObservedContainer) -> bool {
+    let record = pod.records.get(&observed.name);
+    record.is_some_and(|record| record.is_restart_wanted(&observed.id))
 }
 
 /// A container that waits does not block other containers.

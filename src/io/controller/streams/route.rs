@@ -91,7 +91,8 @@ pub(super) fn of_own_api(call: &Call) -> Result<Route, Refusal> {
     let asked = kubelet::parse(&call.method, &raw_path, &call.query).ok_or_else(unknown)??;
     match (&asked.request, &node) {
         (StreamRequest::Usage, Some(_)) => {}
-        (StreamRequest::Run { .. } | StreamRequest::Usage, _) | (_, Some(_)) => {
+        (StreamRequest::Run { .. } | StreamRequest::Command { .. } | StreamRequest::Usage, _)
+        | (_, Some(_)) => {
             return Err(unknown());
         }
         (_, None) => {}
@@ -145,7 +146,8 @@ fn pod_of(request: &StreamRequest) -> Option<(PodName, bool)> {
         StreamRequest::Exec { pod, .. }
         | StreamRequest::Attach { pod, .. }
         | StreamRequest::PortForward { pod, .. }
-        | StreamRequest::Run { pod, .. } => Some((pod.clone(), false)),
+        | StreamRequest::Run { pod, .. }
+        | StreamRequest::Command { pod, .. } => Some((pod.clone(), false)),
         StreamRequest::Usage => None,
     }
 }

@@ -6,7 +6,7 @@ use super::super::security::ProfileType;
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::limits::IMAGE_DIGESTS_MAX;
+use crate::limits::{COMMAND_OUTPUT_BYTES_MAX, IMAGE_DIGESTS_MAX, PROBE_OUTPUT_BYTES_MAX};
 use crate::model::cri::{
     ContainerConfig, ContainerSecurity, Device, Dns, ExecPurpose, IpcNamespace, Mount, Namespaces,
     PidNamespace, PortMapping, Profile, Propagation, Protocol, Resources, SandboxConfig,
@@ -260,9 +260,15 @@ fn a_command_is_asked_for_with_its_timeout_and_its_outputs_are_cut_together() {
     };
     let short = reply(b"out ".to_vec(), b"err \xff");
     assert_eq!((short.exit_code, &*short.output), (2, "out err \u{fffd}"));
-    let long = reply(vec![b'a'; PROBE_OUTPUT_BYTES_MAX - 1], b"bc");
-    assert_eq!(long.output.len(), PROBE_OUTPUT_BYTES_MAX);
-    assert!(long.output.ends_with("ab"), "standard output first, then what there is room for");
+    assert_eq!((short.errors_at, short.is_cut), (4, false));
+    assert_eq!(short.beginning(9), "out err ", "no half of a character");
+    let long = reply(vec![b'a'; COMMAND_OUTPUT_BYTES_MAX - 1], b"bc");
+    assert_eq!(long.output.len(), COMMAND_OUTPUT_BYTES_MAX);
+    assert!(long.output.ends_with("abc"), "errors are short, and keep their part");
+    assert_eq!((long.errors_at, long.is_cut), (COMMAND_OUTPUT_BYTES_MAX - 2, true));
+    assert_eq!(long.beginning(PROBE_OUTPUT_BYTES_MAX).len(), PROBE_OUTPUT_BYTES_MAX);
+    let both = reply(vec![b'a'; COMMAND_OUTPUT_BYTES_MAX], &vec![b'e'; COMMAND_OUTPUT_BYTES_MAX]);
+    assert_eq!((both.output.len(), both.errors_at), (COMMAND_OUTPUT_BYTES_MAX, 48 << 10));
 }
 
 #[test]
