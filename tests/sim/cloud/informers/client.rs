@@ -144,7 +144,9 @@ impl Informer {
                 self.open = None;
                 "refusals of informers"
             }
-            Reply::Object { .. } | Reply::Done => panic!("an informer gets {reply:?}"),
+            Reply::Object { .. } | Reply::Done | Reply::Stream(..) => {
+                panic!("an informer gets {reply:?}")
+            }
         }
     }
 
