@@ -8,7 +8,7 @@ use edged::controller::event::{Action, Answer, CallId, Event, Exchange, Out, Pee
 use edged::controller::event::{Refusal, WatchId};
 use edged::controller::identity::{EnrolAgain, Identity};
 use edged::controller::time::{Instant, Now, Rng, Wall};
-use edged::controller::{Authority, Candidate, Config, Controller, SyncStore};
+use edged::controller::{AccessRules, Authority, Candidate, Config, Controller, SyncStore};
 use edged::model::any_api::AnyCall;
 use edged::model::api::{Call, CallError, Kind};
 use edged::model::application::Gvr;
@@ -117,6 +117,7 @@ pub fn config() -> Config {
         candidate: None,
         replica: None,
         access: None,
+        access_rules: AccessRules::Off,
     }
 }
 
@@ -535,6 +536,16 @@ impl World {
             Some((kind, name.to_owned(), uid.to_owned(), version))
         });
         reported.collect()
+    }
+
+    /// Its next life has this configuration.
+    pub fn set_config(&mut self, config: fn() -> Config) {
+        self.config = config;
+    }
+
+    /// Whether there is a watch of this kind.
+    pub fn is_watched(&self, kind: Kind) -> bool {
+        self.watches.values().any(|(of, _)| *of == kind)
     }
 
     /// Resources of any kind that are watched.
