@@ -463,6 +463,7 @@ fn a_change_that_concerns_many_accounts_takes_several_steps() {
     apply(&mut world, cluster_role("c", &[rule("watch")]));
     let computed = world.controller.counters().policy_computed - before;
     assert_eq!(computed, count as u64 + 1, "each account once");
+    assert_eq!(world.computed_at_once, POLICY_ACCOUNTS_PER_STEP as u64);
     world.pass(5_000);
     for at in [0, count - 1] {
         let row = format!("n/serviceaccountaccess/a{at}");

@@ -84,6 +84,8 @@ pub struct World {
     pub unsent_bytes: usize,
     /// The most messages to nodes in one step.
     pub sends_at_once: usize,
+    /// The most rules of service accounts that were put together in one step.
+    pub computed_at_once: u64,
     /// All calls.
     pub calls: Vec<Call>,
     /// Calls about these objects are refused by these statuses.
@@ -168,6 +170,7 @@ impl World {
             exited: false,
             unsent_bytes: 0,
             sends_at_once: 0,
+            computed_at_once: 0,
             calls: Vec::new(),
             forbidden: Vec::new(),
             late: Vec::new(),
@@ -419,7 +422,12 @@ impl World {
 
     fn step(&mut self) {
         let mut out = Out::default();
+        let has_rules = (self.config)().access_rules == AccessRules::On;
+        let computed = |of: &Controller| if has_rules { of.counters().policy_computed } else { 0 };
+        let before = computed(&self.controller);
         self.controller.step(self.now, &mut out);
+        let at_once = computed(&self.controller) - before;
+        self.computed_at_once = self.computed_at_once.max(at_once);
         let sends = out.actions.iter().filter(|action| matches!(action, Action::Send(..)));
         self.sends_at_once = self.sends_at_once.max(sends.count());
         for action in out.actions {
