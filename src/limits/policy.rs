@@ -7,6 +7,10 @@ pub const ACCESS_VALUES_MAX: usize = 8 << 10;
 /// to a gateway with little memory.
 #[cfg(feature = "controller")]
 pub const ACCESS_BYTES_MAX: usize = 256 << 10;
+/// Bindings of one service account, also of roles that do not exist: with ten values each, those of
+/// more do not fit. Looking for them takes microseconds each, for each account that they concern.
+#[cfg(feature = "controller")]
+pub const ACCESS_BINDINGS_MAX: usize = 768;
 /// Bytes of all service accounts, roles and bindings in memory: those of a cluster with some ten
 /// thousand of them. Beyond, no account has rights on a node.
 #[cfg(feature = "controller")]

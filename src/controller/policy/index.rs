@@ -11,7 +11,9 @@ use serde_json::value::RawValue;
 
 use super::super::key::Key;
 use super::super::nullable::Nullable;
-use crate::limits::{POLICY_BYTES_MAX, POLICY_OBJECT_BYTES, POLICY_SUBJECT_BYTES};
+use crate::limits::{
+    ACCESS_BINDINGS_MAX, POLICY_BYTES_MAX, POLICY_OBJECT_BYTES, POLICY_SUBJECT_BYTES,
+};
 use crate::model::api::Kind;
 use crate::model::error::Peer;
 
@@ -151,11 +153,14 @@ impl Index {
         }
     }
 
-    /// The bindings for this account: those of namespaces first.
-    pub(super) fn bindings_of(&self, namespace: &str, name: &str) -> BTreeSet<&Key> {
+    /// The bindings for this account: those of namespaces first. `Err`: how many there may be, if
+    /// that is more than [`ACCESS_BINDINGS_MAX`].
+    pub(super) fn bindings_of(&self, namespace: &str, name: &str) -> Result<BTreeSet<&Key>, usize> {
         let account = Subject::Account(namespace.into(), name.into());
         let all = [account, Subject::Namespace(namespace.into()), Subject::All];
-        all.iter().filter_map(|subject| self.bindings.get(subject)).flatten().collect()
+        let found = || all.iter().filter_map(|subject| self.bindings.get(subject));
+        let count = found().map(BTreeSet::len).sum();
+        if count > ACCESS_BINDINGS_MAX { Err(count) } else { Ok(found().flatten().collect()) }
     }
 
     /// The uid of a service account, if it exists.

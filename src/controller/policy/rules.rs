@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::super::key::Key;
 use super::super::object::Object;
 use super::index::{Binding, Index};
-use crate::limits::{ACCESS_BYTES_MAX, ACCESS_VALUES_MAX};
+use crate::limits::{ACCESS_BINDINGS_MAX, ACCESS_BYTES_MAX, ACCESS_VALUES_MAX};
 use crate::model::api::Kind;
 use crate::model::raw;
 use crate::model::tree::Shape;
@@ -34,9 +34,13 @@ pub(super) enum Rules {
 /// The rules of the account whose `ServiceAccountAccess` has this key.
 pub(super) fn of(index: &Index, key: &Key) -> Rules {
     let Some(uid) = index.account(&key.namespace, &key.name) else { return Rules::Absent };
+    let bindings = match index.bindings_of(&key.namespace, &key.name) {
+        Ok(bindings) => bindings,
+        Err(count) => return too_large("bindings", count, ACCESS_BINDINGS_MAX),
+    };
     let mut parts = [String::new(), String::new()];
     let mut bytes = 0;
-    for at in index.bindings_of(&key.namespace, &key.name) {
+    for at in bindings {
         let Some(binding) = index.binding(at) else { continue };
         // A role that does not exist has no rules.
         let Some(rules) = index.rules(&binding.role) else { continue };

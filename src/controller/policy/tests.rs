@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::index::{Content, Index, Subject};
 use super::*;
-use crate::limits::{POLICY_OBJECT_BYTES, POLICY_SUBJECT_BYTES};
+use crate::limits::{ACCESS_BINDINGS_MAX, POLICY_OBJECT_BYTES, POLICY_SUBJECT_BYTES};
 
 fn key(kind: Kind, name: &str) -> Key {
     Key::new(kind, "n", name)
@@ -92,4 +92,24 @@ fn a_binding_that_cannot_be_read_is_an_error() {
         let got = of(json);
         assert!(got.starts_with(why), "{got}");
     }
+}
+
+#[test]
+fn more_bindings_than_an_agent_takes_are_not_gone_through() {
+    let mut index = Index::default();
+    for at in 0..=ACCESS_BINDINGS_MAX {
+        let binding = key(Kind::RoleBinding, &format!("b{at}"));
+        index.put(&binding, (1, 1), read(&binding, &bound("none", "a")));
+    }
+    assert_eq!(index.bindings_of("n", "a").err(), Some(ACCESS_BINDINGS_MAX + 1));
+    assert_eq!(index.bindings_of("n", "c").map(|all| all.len()), Ok(0), "of another account");
+    index.remove(&key(Kind::RoleBinding, "b0"));
+    assert_eq!(index.bindings_of("n", "a").map(|all| all.len()), Ok(ACCESS_BINDINGS_MAX));
+    let account = key(Kind::ServiceAccount, "a");
+    index.put(&account, (1, 1), read(&account, "{}"));
+    let of = |index: &Index| rules::of(index, &key(Kind::ServiceAccountAccess, "a"));
+    assert!(matches!(of(&index), Rules::Object(_)), "no role exists, so there are no rules");
+    let binding = key(Kind::RoleBinding, "b0");
+    index.put(&binding, (2, 1), read(&binding, &bound("none", "a")));
+    assert!(matches!(of(&index), Rules::TooLarge(why) if why.starts_with("got rules of 769 bind")));
 }
