@@ -26,6 +26,8 @@ mod node;
 #[cfg(feature = "cloud")]
 mod node_jobs;
 mod pod;
+#[cfg(any(feature = "controller", feature = "metaserver"))]
+mod policy;
 mod probe;
 #[cfg(feature = "controller")]
 mod router;
@@ -72,6 +74,8 @@ pub use node::*;
 #[cfg(feature = "cloud")]
 pub use node_jobs::*;
 pub use pod::*;
+#[cfg(any(feature = "controller", feature = "metaserver"))]
+pub use policy::*;
 pub use probe::*;
 #[cfg(feature = "controller")]
 pub use router::*;

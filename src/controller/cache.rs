@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::Session;
 use super::ack_log::AckLog;
-use super::key::{Key, NodeId, is_of_devices};
+use super::key::{Key, NodeId, is_computed, is_of_devices};
 use super::node::Node;
 use super::object::{Object, Read};
 use super::outbound::Membership;
@@ -34,6 +34,8 @@ pub(super) struct Cache {
     pub(super) ready: BTreeSet<NodeId>,
     /// Objects that a node wants and that have to be fetched.
     pub(super) fetch: BTreeSet<Key>,
+    /// The same of objects that are made here.
+    pub(super) compute: BTreeSet<Key>,
     pub(super) ack_log: AckLog,
     /// Nodes that were deleted in the API server.
     pub(super) orphans: BTreeSet<NodeId>,
@@ -407,6 +409,31 @@ impl Cache {
         }
     }
 
+    /// An object that a node wants or holds is not known.
+    pub(super) fn find_out(&mut self, key: &Key) {
+        let unknown = if is_computed(key.kind) { &mut self.compute } else { &mut self.fetch };
+        unknown.insert(key.clone());
+    }
+
+    /// An object that is made here: it is this one, or does not exist.
+    pub(super) fn computed(&mut self, key: &Key, object: Option<Object>) {
+        let Some(entry) = self.objects.get_mut(key) else { return };
+        let is_same = match (&entry.live, &object) {
+            (Live::Present(old), Some(new)) => old.uid == new.uid && old.version == new.version,
+            (Live::Absent, None) => true,
+            (Live::Present(_) | Live::Absent | Live::Unknown, _) => false,
+        };
+        if is_same {
+            return;
+        }
+        entry.live = object.map_or(Live::Absent, |object| Live::Present(Box::new(object)));
+        for id in entry.held.iter().copied().collect::<Vec<NodeId>>() {
+            self.settle_records(id, key);
+        }
+        self.mark_dirty(key);
+        self.drop_if_idle(key);
+    }
+
     fn want_once(&mut self, id: NodeId, key: &Key) {
         if !self.at(id).wanted.contains(key) {
             self.want(id, key);
@@ -423,7 +450,7 @@ impl Cache {
         }
         // Otherwise it is being fetched.
         if is_first && matches!(entry.live, Live::Unknown) {
-            self.fetch.insert(key.clone());
+            self.find_out(key);
         }
         let node = self.at(id);
         node.wanted.insert(key.clone());
@@ -454,8 +481,7 @@ impl Cache {
         }
         if let Some(record) = node.records.get_mut(key) {
             record.unused_since = Some(now);
-            // Others are kept for a while.
-            if is_of_devices(key.kind) && node.mark_dirty(key) {
+            if !is_kept_for_a_while(key.kind) && node.mark_dirty(key) {
                 self.ready.insert(id);
             }
         }
@@ -511,14 +537,16 @@ impl Cache {
             (Live::Present(object), Some(record)) if record.uid != object.uid => Due::Delete,
             (Live::Present(_), Some(record)) if !wanted => {
                 let since = *record.unused_since.get_or_insert(now);
-                let is_kept = !is_of_devices(key.kind) && now.since_ms(since) < UNUSED_MS;
+                let is_kept = is_kept_for_a_while(key.kind) && now.since_ms(since) < UNUSED_MS;
                 if is_kept { Due::Nothing } else { Due::Delete }
             }
             (Live::Present(object), Some(record)) if record.version == object.version => {
                 record.digest = object.digest;
                 Due::Nothing
             }
-            (Live::Present(object), Some(record)) if record.version > object.version => {
+            (Live::Present(object), Some(record))
+                if record.version > object.version && !is_computed(key.kind) =>
+            {
                 Due::Nothing
             }
             (Live::Present(object), Some(record))
@@ -594,6 +622,11 @@ impl Cache {
             Live::Unknown | Live::Absent => None,
         }
     }
+}
+
+/// Whether a node keeps an object of this kind for a while that none of its pods uses any more.
+fn is_kept_for_a_while(kind: Kind) -> bool {
+    !is_of_devices(kind) && !is_computed(kind)
 }
 
 impl Entry {

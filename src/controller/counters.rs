@@ -51,6 +51,10 @@ pub struct Counters {
     pub dynamic_listeners: usize,
     /// Events of these watches that were sent to nodes.
     pub dynamic_events: u64,
+    /// Service accounts of nodes' pods that have too many rules.
+    pub policy_refused: usize,
+    /// How often the rules of a service account were put together.
+    pub policy_computed: u64,
     /// Rules for custom messages.
     pub rules: usize,
     /// Requests of clients that wait for nodes, and uploads of nodes that wait for REST endpoints.

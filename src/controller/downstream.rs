@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::Counters;
 use super::cache::{Cache, Due};
 use super::event::Out;
-use super::key::{Key, NodeId, is_of_devices};
+use super::key::{Key, NodeId, is_computed, is_of_devices};
 use super::outbound::{self, Origin};
 use super::session::{AckEffect, InFlight, Link, RequestedObject};
 use super::time::{Instant, Now, Rng};
@@ -187,8 +187,9 @@ impl Cache {
         }
         let record = self.at(id).records.get_mut(key).expect("just opened");
         let was_sent = std::mem::replace(&mut record.was_sent, true);
-        let is_inserted =
-            is_of_devices(key.kind) || matches!(key.kind, Kind::Pod | Kind::ConfigMap);
+        let is_inserted = is_of_devices(key.kind)
+            || is_computed(key.kind)
+            || matches!(key.kind, Kind::Pod | Kind::ConfigMap);
         let is_new = !was_sent && !is_ending && is_inserted;
         let mut in_flight =
             InFlight::new(outbound::new_id(context.rng), key.clone(), uid, content, context.now);
@@ -310,10 +311,14 @@ fn not_found(origin: &Origin, context: &mut NodeContext<'_>) -> Box<CloudMessage
 }
 
 fn tombstone(key: &Key, uid: &Arc<str>) -> Tombstone {
+    // An agent never takes an object again whose uid it has seen deleted, and these come back with
+    // the next pod: they have none.
+    let none = || Arc::from("");
+    let uid = if is_computed(key.kind) { none() } else { Arc::clone(uid) };
     Tombstone {
         kind: key.kind,
         namespace: key.namespace.as_ref().into(),
         name: key.name.as_ref().into(),
-        uid: Arc::clone(uid),
+        uid,
     }
 }

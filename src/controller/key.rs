@@ -33,6 +33,12 @@ pub(super) fn is_of_devices(kind: Kind) -> bool {
     matches!(kind, Kind::Device | Kind::DeviceModel)
 }
 
+/// Whether objects of this kind are made here, of other objects. They have no `resourceVersion`:
+/// their version is a hash of the content.
+pub(super) fn is_computed(kind: Kind) -> bool {
+    kind == Kind::ServiceAccountAccess
+}
+
 /// As on the wire: `default/pod/web`, `null/node/edge-1`.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,6 +1,6 @@
-//! LocationCache: the ConfigMaps and Secrets, claims and accounts that a pod needs on its node
-//! (wire spec section 8.4; unlike in KubeEdge, init and ephemeral containers count as well), and
-//! the model that a device needs.
+//! LocationCache: the ConfigMaps, Secrets, claims and rules of accounts that a pod needs on its
+//! node (wire spec section 8.4; unlike in KubeEdge, init and ephemeral containers count as well),
+//! and the model that a device needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ pub(super) struct PodFacts {
     pub(super) node: Box<str>,
     /// `serviceAccountName`, or its old name `serviceAccount`.
     pub(super) account: Box<str>,
-    /// ConfigMaps and Secrets.
+    /// ConfigMaps and Secrets, and the rules of its account.
     pub(super) needs: BTreeSet<Key>,
     /// PersistentVolumeClaims.
     pub(super) claims: BTreeSet<Box<str>>,
@@ -174,6 +174,7 @@ impl PodFacts {
         let named = !spec.service_account_name.is_empty();
         let account = if named { spec.service_account_name } else { spec.service_account };
         let (node, account) = (spec.node_name.0, account.0);
+        needs.add(Kind::ServiceAccountAccess, &account);
         Ok(Self { node, account, needs: needs.keys, claims })
     }
 }
@@ -280,7 +281,8 @@ mod tests {
         let needs: Vec<String> = facts.needs.iter().map(ToString::to_string).collect();
         let maps = (1..=4).map(|at| format!("n/configmap/c{at}"));
         let secrets = (1..=8).map(|at| format!("n/secret/s{at}"));
-        assert_eq!(needs, maps.chain(secrets).collect::<Vec<_>>());
+        let access = ["n/serviceaccountaccess/robot".to_owned()];
+        assert_eq!(needs, maps.chain(secrets).chain(access).collect::<Vec<_>>());
         assert_eq!((&*facts.node, &*facts.account), ("e", "robot"));
         assert_eq!(facts.claims.into_iter().collect::<Vec<_>>(), ["p1".into()]);
     }

@@ -18,6 +18,7 @@
 //! - `requests`, `calls`: requests to the API server, in order and bounded.
 //! - `devices`: which devices a node has, and what it reports of them.
 //! - `node_jobs`: which nodes are asked to pull images or to be upgraded, and what they report.
+//! - `policy`: what the service accounts of nodes' pods may do.
 //! - `dynamic`: requests and watches of programs on nodes, through a node's `MetaServer`.
 //! - `router`: HTTP calls and MQTT messages between applications in the cloud and on nodes.
 //! - `ack_log`: what each node has acknowledged. `admission`: which node may connect and gets a
@@ -72,6 +73,7 @@ mod nullable;
 mod object;
 mod outbound;
 pub mod overview;
+mod policy;
 mod records;
 mod requests;
 mod restrict;
@@ -108,6 +110,8 @@ pub use leader_election::Candidate;
 use leader_election::LeaderElection;
 pub use node_jobs::JobOfNode;
 use node_jobs::NodeJobs;
+pub use policy::AccessRules;
+use policy::Policy;
 use router::Router;
 pub use stream_client::may_request;
 use streams::Streams;
@@ -116,6 +120,7 @@ pub use tunnel_port::Replica;
 use tunnel_port::TunnelPort;
 use watches::Watches;
 
+use crate::model::api::Kind;
 use crate::model::link::Session;
 
 /// The configuration of the core; it does not change while it runs.
@@ -143,6 +148,8 @@ pub struct Config {
     pub replica: Option<Replica>,
     /// What nodes may request through their `MetaServers`; `None`: nothing.
     pub access: Option<Access>,
+    /// Whether nodes get the rules of the service accounts of their pods.
+    pub access_rules: AccessRules,
 }
 
 /// Where the acknowledgement records are stored.
@@ -173,6 +180,7 @@ pub struct Controller {
     identities: Identities,
     statuses: Statuses,
     jobs: NodeJobs,
+    policy: Policy,
     dynamic: Dynamic,
     router: Router,
     /// The session reconciled last, and when the next are.
@@ -195,12 +203,17 @@ pub struct Controller {
 impl Controller {
     /// A new core, which knows only its configuration.
     pub fn boot(config: Config, now: Now, seed: u64) -> Self {
+        let mut watches = Watches::new(config.sync);
+        if config.access_rules == AccessRules::On {
+            watches.add(&Kind::POLICY);
+        }
         Self {
-            watches: Watches::new(config.sync),
+            watches,
             leader_election: LeaderElection::new(config.candidate.clone()),
             garbage: Garbage::default(),
             tunnel_port: TunnelPort::new(config.replica.clone()),
             kubelet_ports: KubeletPorts::default(),
+            policy: Policy::new(config.access_rules),
             config,
             rng: Rng::new(seed),
             cache: Cache::default(),
@@ -299,6 +312,7 @@ impl Controller {
         if self.is_loaded && !self.stopping {
             self.counters.lists += self.watches.step(now.boot, &mut self.pending);
             self.due(now);
+            self.run_policy();
             self.write_device_statuses(now);
             self.run_node_jobs(now);
             self.run_dynamic(now);
@@ -346,6 +360,7 @@ impl Controller {
             calls: self.calls.len(),
             leads: self.leader_election.leads(self.now.boot),
             jobs_open: self.open_jobs(),
+            policy_refused: self.policy.refused(),
             dynamic_resources: dynamic.resources,
             dynamic_listeners: dynamic.listeners,
             rules: self.router.len(),

@@ -1,6 +1,6 @@
 //! Addresses the messages that the controller sends (wire spec sections 2.6, 3 and 5).
 
-use super::key::is_of_devices;
+use super::key::{is_computed, is_of_devices};
 use super::time::{Now, Rng};
 use crate::model::api::Kind;
 use crate::model::cloud_message::{CloudMessage, Content};
@@ -119,14 +119,19 @@ pub(super) fn rule(rng: &mut Rng, now: Now, rule: &NodeRule, is_on: bool) -> Box
 }
 
 /// The sender of objects of this kind. EdgeCore tells mappers only of what `devicecontroller`
-/// sends (section 4.2).
+/// sends (section 4.2), and its pods nothing of what `policycontroller` sends.
 pub(super) fn source_of(kind: Kind) -> &'static str {
-    if is_of_devices(kind) { DEVICES } else { SOURCE }
+    match kind {
+        _ if is_of_devices(kind) => DEVICES,
+        _ if is_computed(kind) => POLICY,
+        _ => SOURCE,
+    }
 }
 
 /// The sender of events and answers for `MetaServers`.
 pub(super) const DYNAMIC: &str = "dynamiccontroller";
 const DEVICES: &str = "devicecontroller";
+const POLICY: &str = "policycontroller";
 const TWIN: &str = "twin";
 const TASKS: &str = "taskmanager";
 /// The sender of most messages.

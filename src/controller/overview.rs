@@ -1,5 +1,6 @@
-//! What `edgecontroller status` prints: what is watched for nodes' `MetaServers`, the rules for
-//! custom messages, and the jobs that are under way. As JSON it is the answer to `GET /status`.
+//! What `edgecontroller status` prints: what is watched for nodes' `MetaServers`, what service
+//! accounts may do there, the rules for custom messages, and the jobs that are under way. As JSON
+//! it is the answer to `GET /status`.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +23,9 @@ pub struct Overview {
     /// What is watched for nodes, at most [`crate::limits::DYNAMIC_RESOURCES_MAX`]; `None`: nodes
     /// may request nothing (`--metaserver-reads off`).
     pub resources: Option<Vec<ResourceOverview>>,
+    /// What service accounts may do on nodes; `None`: nodes get no rules of them
+    /// (`--access-rules off`).
+    pub policy: Option<PolicyOverview>,
     /// At most [`crate::limits::ROUTER_RULES_MAX`].
     pub rules: Vec<RuleOverview>,
     /// Jobs for nodes that are not over, at most [`crate::limits::CONTROLLER_JOBS_MAX`].
@@ -45,6 +49,23 @@ pub struct ResourceOverview {
     pub watches: usize,
     /// Why the API server refuses it; empty: it does not.
     pub trouble: String,
+}
+
+/// What service accounts may do on nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PolicyOverview {
+    /// Service accounts of which a node has or needs the rules.
+    pub accounts: usize,
+    /// Service accounts, roles and bindings of the API server.
+    pub objects: usize,
+    /// Bytes of these objects.
+    pub bytes: usize,
+    /// Why no rules are sent; empty: they are.
+    pub trouble: String,
+    /// Accounts with too many rules, and why: at most
+    /// [`crate::limits::POLICY_REFUSED_SHOWN_MAX`].
+    pub refused: Vec<String>,
 }
 
 /// A rule for custom messages.
@@ -90,6 +111,7 @@ impl Controller {
             queued: counters.queued,
             calls: counters.calls,
             resources: self.config.access.is_some().then(|| self.resource_overviews()),
+            policy: self.policy_overview(),
             rules: self.rule_overviews(),
             jobs: self.job_overviews(),
         }

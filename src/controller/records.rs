@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::cache::{Cache, Live};
-use super::key::{Key, NodeId};
+use super::key::{Key, NodeId, is_computed};
 use super::node::Record;
 use crate::limits::NODE_ROWS_MAX;
 use crate::model::cloud_message::CloudMessage;
@@ -20,6 +20,10 @@ impl Cache {
             let key = Key::new(row.kind, &row.namespace, &row.name);
             let record = Record::from_row(&row);
             self.objects.entry(key.clone()).or_default().held.insert(id);
+            if is_computed(key.kind) {
+                // No list brings it.
+                self.find_out(&key);
+            }
             self.at(id).records.insert(key, record);
             self.suspect(id);
         }
@@ -89,7 +93,12 @@ impl Cache {
         digest: u64,
     ) {
         let Some(record) = self.at(id).records.get_mut(key) else { return };
-        if *record.uid == *uid && version > record.version {
+        let is_news = if is_computed(key.kind) {
+            version != record.version
+        } else {
+            version > record.version
+        };
+        if *record.uid == *uid && is_news {
             (record.version, record.digest) = (version, digest);
             let uid = Arc::clone(&record.uid);
             self.ack_log.mark_changed(id, key, &uid);

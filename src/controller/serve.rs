@@ -191,6 +191,7 @@ impl Controller {
             self.statuses.wake_at().filter(|_| is_ready),
             self.jobs.wake_at().filter(|_| is_ready),
             self.dynamic_wake_at(now),
+            self.policy_wake_at(now),
             self.router.wake_at().filter(|_| is_ready),
         ];
         all.into_iter().flatten().min().map(|at| at.max(now.plus_ms(1)))

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::event::{Action, Out, Peer};
-use super::key::Key;
+use super::key::{Key, is_computed};
 use super::outbound::{self, Membership, Origin};
 use super::requests::PendingRequests;
 use super::time::{Instant, Now};
@@ -177,7 +177,7 @@ impl InFlight {
             id: self.id.clone(),
             parent,
             timestamp_ms: now.wall.map_or(0, |wall| wall.0),
-            version: self.version,
+            version: if is_computed(self.key.kind) { 0 } else { self.version },
             source: outbound::source_of(self.key.kind),
             group: outbound::GROUP,
             operation: self.operation,

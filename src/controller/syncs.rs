@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use super::ack_log::Line;
 use super::cache::{Cache, Live};
 use super::event::Out;
-use super::key::{Key, NodeId};
+use super::key::{Key, NodeId, is_computed};
 use super::node::{Node, Record};
 use super::nullable::Nullable;
 use super::time::Instant;
@@ -59,8 +59,15 @@ pub(super) fn read(raw: &RawValue) -> Result<(Option<sync::Record>, u64), Peer> 
         serde_json::from_str(raw.get()).map_err(|error| Peer::new(error.to_string()))?;
     let name = object_sync.metadata.name.rsplit_once('.');
     let (node, uid) = name.ok_or_else(|| Peer::new("got no <node>.<uid>"))?;
-    let sent =
-        [Kind::Node, Kind::ConfigMap, Kind::Secret, Kind::Pod, Kind::DeviceModel, Kind::Device];
+    let sent = [
+        Kind::Node,
+        Kind::ConfigMap,
+        Kind::Secret,
+        Kind::ServiceAccountAccess,
+        Kind::Pod,
+        Kind::DeviceModel,
+        Kind::Device,
+    ];
     let kind = sent.into_iter().find(|kind| kind.name() == &**object_sync.spec.object_kind);
     let record = kind.map(|kind| sync::Record {
         node: node.into(),
@@ -158,7 +165,7 @@ impl Cache {
                 entry.held.insert(id);
                 if matches!(entry.live, Live::Unknown) {
                     // Unless a list is about to show it.
-                    self.fetch.insert(key.clone());
+                    self.find_out(&key);
                 }
                 self.settle_records(id, &key);
                 self.ready.insert(id);
@@ -211,7 +218,7 @@ impl Cache {
                 }
                 let body = raw::json(&json!({
                     "kind": kind.name(), "apiVersion": kind.api_version(), "metadata": metadata,
-                    "spec": {"objectAPIVersion": key.kind.api_version(),
+                    "spec": {"objectAPIVersion": version_in_records(key.kind),
                         "objectKind": key.kind.name(), "objectName": &*key.name},
                     "status": {"objectResourceVersion": "0"},
                 }));
@@ -308,6 +315,15 @@ impl Record {
             predecessors: Vec::new(),
         }
     }
+}
+
+/// `objectAPIVersion` of the records of a kind.
+///
+/// CloudCore watches what a record names. Rules of service accounts are not in the API server: it
+/// would send their deletion, maybe after rules of its own, or wait for ever if it may not list
+/// them. A resource that does not exist it passes over, without a call in a group that it knows.
+fn version_in_records(kind: Kind) -> &'static str {
+    if is_computed(kind) { "v1" } else { kind.api_version() }
 }
 
 #[cfg(test)]

@@ -49,6 +49,7 @@ impl Controller {
                     }
                     _ if kind.is_node_job() => self.jobs_listed(kind, round, at),
                     _ if kind.is_of_rules() => self.rules_listed(now, kind, round, at),
+                    _ if kind.is_of_policy() => self.policy_listed(kind, round, at),
                     _ => self.cache.sweep(now.boot, kind, round, at),
                 }
                 self.watches.listed(now.boot, kind, version, &mut self.pending);
@@ -105,6 +106,10 @@ impl Controller {
                     self.rule_deleted(now, &read.key);
                     return self.watches.received(kind, &read.object.version.to_string());
                 }
+                if kind.is_of_policy() {
+                    self.policy_deleted(&read.key);
+                    return self.watches.received(kind, &read.object.version.to_string());
+                }
                 let known = self.cache.object(&read.key);
                 if known.is_none_or(|known| known.version <= read.object.version) {
                     let node = read.object.binding().map(|binding| binding.node);
@@ -119,6 +124,9 @@ impl Controller {
                     }
                     if kind.is_of_rules() {
                         self.rule_deleted(now, &sketch.key);
+                    }
+                    if kind.is_of_policy() {
+                        self.policy_deleted(&sketch.key);
                     }
                     let node = sketch.node.as_deref();
                     self.cache.deleted(now.boot, &sketch.key, node);
@@ -165,12 +173,17 @@ impl Controller {
                 {
                     return self.stays_unread(kind, raw, &why);
                 }
+                if kind.is_of_policy()
+                    && let Err(why) = self.policy_read(&read.object, &read.key)
+                {
+                    return self.stays_unread(kind, raw, &why);
+                }
                 self.unread.remove(&read.key);
                 if self.denies(&read.key) {
                     self.identities.denied_round = self.watches.round(kind);
                     self.deny(raw);
                 }
-                if !kind.is_node_job() && !kind.is_of_rules() {
+                if !kind.is_node_job() && !kind.is_of_rules() && !kind.is_of_policy() {
                     self.cache.put(now.boot, read, From::Watch);
                 }
                 Some(version)
@@ -186,6 +199,7 @@ impl Controller {
         self.cache.seen_unread(&sketch.key, round);
         self.job_unread(&sketch.key, round);
         self.rule_unread(&sketch.key, round);
+        self.policy_unread(&sketch.key, round);
         sketch.version
     }
 

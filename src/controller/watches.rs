@@ -11,7 +11,7 @@
 //! ObjectSyncs are listed first; ConfigMaps and Secrets after nodes and pods, which show which of
 //! them a node wants. Devices, and then their models, are listed when all others are known: nobody
 //! waits for them, because an API server may not have these kinds, or may not show them to us. The
-//! same holds for jobs and rules, which wait for no device.
+//! same holds for jobs, rules and what service accounts may do, which wait for no device.
 
 use std::collections::BTreeMap;
 
@@ -76,7 +76,7 @@ fn is_optional(kind: Kind) -> bool {
 
 /// The kinds for which nobody waits, and that wait for no other of them.
 fn waits_for_no_device(kind: Kind) -> bool {
-    kind.is_node_job() || kind.is_of_rules()
+    kind.is_node_job() || kind.is_of_rules() || kind.is_of_policy()
 }
 
 /// When a kind is listed: with the others of its stage, after those of earlier ones.
@@ -91,6 +91,18 @@ fn stage(kind: Kind) -> usize {
 }
 
 impl Watch {
+    fn new() -> Self {
+        Self {
+            state: State::Waiting,
+            at: "".into(),
+            round: 0,
+            is_synced: false,
+            backoff: Backoff::default(),
+            since: Instant(0),
+            is_trouble_logged: false,
+        }
+    }
+
     /// A watch that has held for long: earlier failures do not count. A list that takes as long and
     /// fails does not count as one.
     fn is_calm(&self, now: Instant) -> bool {
@@ -102,19 +114,15 @@ impl Watch {
 impl Watches {
     pub(super) fn new(sync: SyncStore) -> Self {
         let records: &[Kind] = if sync == SyncStore::Objects { &RECORDS } else { &[] };
-        let watch = || Watch {
-            state: State::Waiting,
-            at: "".into(),
-            round: 0,
-            is_synced: false,
-            backoff: Backoff::default(),
-            since: Instant(0),
-            is_trouble_logged: false,
-        };
         let own = FIRST.iter().chain(&SECOND).chain(&DEVICES);
         let kinds = own.chain(&Kind::NODE_JOBS).chain(&Kind::RULES).chain(records);
-        let kinds = kinds.map(|kind| (*kind, watch())).collect();
+        let kinds = kinds.map(|kind| (*kind, Watch::new())).collect();
         Self { kinds, ids: BTreeMap::new(), last: 0 }
+    }
+
+    /// Watches these kinds as well.
+    pub(super) fn add(&mut self, kinds: &[Kind]) {
+        self.kinds.extend(kinds.iter().map(|kind| (*kind, Watch::new())));
     }
 
     /// Whether every kind was listed once, except those for which nobody waits.

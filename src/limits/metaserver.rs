@@ -81,8 +81,5 @@ pub const TOKENS_REPLACED_MAX: usize = 8;
 pub const JWT_KEYS_MAX: usize = 16;
 /// Milliseconds after which the link for pods is looked at: somebody may have removed it by hand.
 pub const METASERVER_LINK_MS: u64 = 60_000;
-/// JSON values in the rules of one service account: some hundred rules. All of them are compared
-/// with each request.
-pub const ACCESS_VALUES_MAX: usize = 8 << 10;
 /// Resources that are served, with those of the configuration.
 pub const METASERVER_RESOURCES_MAX: usize = 64;

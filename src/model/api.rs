@@ -16,6 +16,9 @@ pub enum Kind {
     Node,
     ConfigMap,
     Secret,
+    /// KubeEdge's object with the rules of a service account. It is made for nodes, and is in no
+    /// API server.
+    ServiceAccountAccess,
     Pod,
     DeviceModel,
     Device,
@@ -33,13 +36,18 @@ pub enum Kind {
     ConfigUpdateJob,
     RuleEndpoint,
     Rule,
+    Role,
+    ClusterRole,
+    RoleBinding,
+    ClusterRoleBinding,
 }
 
 impl Kind {
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 25] = [
         Self::Node,
         Self::ConfigMap,
         Self::Secret,
+        Self::ServiceAccountAccess,
         Self::Pod,
         Self::DeviceModel,
         Self::Device,
@@ -57,6 +65,10 @@ impl Kind {
         Self::ConfigUpdateJob,
         Self::RuleEndpoint,
         Self::Rule,
+        Self::Role,
+        Self::ClusterRole,
+        Self::RoleBinding,
+        Self::ClusterRoleBinding,
     ];
 
     /// The kinds of jobs for nodes.
@@ -65,6 +77,20 @@ impl Kind {
 
     /// The kinds of rules for custom messages.
     pub const RULES: [Self; 2] = [Self::RuleEndpoint, Self::Rule];
+
+    /// The kinds that say what service accounts may do.
+    pub const POLICY: [Self; 5] = [
+        Self::ServiceAccount,
+        Self::Role,
+        Self::ClusterRole,
+        Self::RoleBinding,
+        Self::ClusterRoleBinding,
+    ];
+
+    /// Whether its objects say what service accounts may do.
+    pub fn is_of_policy(self) -> bool {
+        Self::POLICY.contains(&self)
+    }
 
     /// Whether its objects are rules for custom messages, or their endpoints.
     pub fn is_of_rules(self) -> bool {
@@ -82,6 +108,7 @@ impl Kind {
             Self::Node => "Node",
             Self::ConfigMap => "ConfigMap",
             Self::Secret => "Secret",
+            Self::ServiceAccountAccess => "ServiceAccountAccess",
             Self::Pod => "Pod",
             Self::DeviceModel => "DeviceModel",
             Self::Device => "Device",
@@ -99,6 +126,10 @@ impl Kind {
             Self::ConfigUpdateJob => "ConfigUpdateJob",
             Self::RuleEndpoint => "RuleEndpoint",
             Self::Rule => "Rule",
+            Self::Role => "Role",
+            Self::ClusterRole => "ClusterRole",
+            Self::RoleBinding => "RoleBinding",
+            Self::ClusterRoleBinding => "ClusterRoleBinding",
         }
     }
 
@@ -113,6 +144,10 @@ impl Kind {
                 "operations.kubeedge.io/v1alpha2"
             }
             Self::RuleEndpoint | Self::Rule => "rules.kubeedge.io/v1",
+            Self::ServiceAccountAccess => "policy.kubeedge.io/v1alpha1",
+            Self::Role | Self::ClusterRole | Self::RoleBinding | Self::ClusterRoleBinding => {
+                "rbac.authorization.k8s.io/v1"
+            }
             Self::Node
             | Self::ConfigMap
             | Self::Secret
@@ -130,6 +165,7 @@ impl Kind {
             Self::Node => "nodes",
             Self::ConfigMap => "configmaps",
             Self::Secret => "secrets",
+            Self::ServiceAccountAccess => "serviceaccountaccesses",
             Self::Pod => "pods",
             Self::DeviceModel => "devicemodels",
             Self::Device => "devices",
@@ -147,6 +183,10 @@ impl Kind {
             Self::ConfigUpdateJob => "configupdatejobs",
             Self::RuleEndpoint => "ruleendpoints",
             Self::Rule => "rules",
+            Self::Role => "roles",
+            Self::ClusterRole => "clusterroles",
+            Self::RoleBinding => "rolebindings",
+            Self::ClusterRoleBinding => "clusterrolebindings",
         }
     }
 
@@ -159,9 +199,12 @@ impl Kind {
             | Self::ClusterObjectSync
             | Self::ImagePrePullJob
             | Self::NodeUpgradeJob
-            | Self::ConfigUpdateJob => false,
+            | Self::ConfigUpdateJob
+            | Self::ClusterRole
+            | Self::ClusterRoleBinding => false,
             Self::ConfigMap
             | Self::Secret
+            | Self::ServiceAccountAccess
             | Self::Pod
             | Self::DeviceModel
             | Self::Device
@@ -172,7 +215,9 @@ impl Kind {
             | Self::DeviceStatus
             | Self::ObjectSync
             | Self::RuleEndpoint
-            | Self::Rule => true,
+            | Self::Rule
+            | Self::Role
+            | Self::RoleBinding => true,
         }
     }
 
@@ -184,6 +229,7 @@ impl Kind {
             Self::Pod => Some(("fieldSelector", "spec.nodeName!=")),
             Self::ConfigMap
             | Self::Secret
+            | Self::ServiceAccountAccess
             | Self::DeviceModel
             | Self::Device
             | Self::Lease
@@ -199,7 +245,11 @@ impl Kind {
             | Self::NodeUpgradeJob
             | Self::ConfigUpdateJob
             | Self::RuleEndpoint
-            | Self::Rule => None,
+            | Self::Rule
+            | Self::Role
+            | Self::ClusterRole
+            | Self::RoleBinding
+            | Self::ClusterRoleBinding => None,
         }
     }
 }

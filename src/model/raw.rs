@@ -14,6 +14,11 @@ pub fn json<T: Serialize + ?Sized>(value: &T) -> Box<RawValue> {
     to_raw_value(value).expect("plain data")
 }
 
+/// What was put together as JSON.
+pub fn of_text(text: String) -> Box<RawValue> {
+    RawValue::from_string(text).expect("put together of JSON")
+}
+
 /// An object of a manifest.
 #[derive(Clone, PartialEq)]
 pub struct Manifest {

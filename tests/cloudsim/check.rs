@@ -35,6 +35,8 @@ const EXIT_MS: u64 = 30_000;
 pub struct Check {
     /// Which node has had a pod with this ConfigMap.
     maps: BTreeSet<(String, String)>,
+    /// Which node has had a pod of this service account.
+    accounts: BTreeSet<(String, String)>,
     /// The last writer of each record, in which life, and at which version.
     writers: BTreeMap<String, Written>,
     /// The time up to which each node's certificates are revoked, and the version at which watches
@@ -86,6 +88,11 @@ impl Check {
     /// A user lets a pod of this node use this ConfigMap.
     pub fn allow_map(&mut self, map: &str, node: &str) {
         self.maps.insert((map.to_owned(), node.to_owned()));
+    }
+
+    /// A pod of this node has this service account.
+    pub fn allow_account(&mut self, account: &str, node: &str) {
+        self.accounts.insert((account.to_owned(), node.to_owned()));
     }
 
     /// ConfigMaps of pods of this node.
@@ -233,6 +240,11 @@ impl World {
         judge!(foreign.is_none(), "[own objects] {node} gets a foreign Secret: {}", route.resource);
         let parts: Vec<&str> = route.resource.split('/').collect();
         let [_, kind, name] = parts[..] else { return };
+        if kind == "serviceaccountaccess" {
+            let had = self.check.accounts.contains(&(name.to_owned(), node.clone()));
+            judge!(had, "[own objects] {node} gets the rules of {name}");
+            return;
+        }
         let kind = match kind {
             "pod" => Kind::Pod,
             "configmap" => Kind::ConfigMap,

@@ -126,6 +126,23 @@ impl World {
         })
     }
 
+    /// What a pod uses, by resource.
+    fn used_by(&self, pod: &Value) -> Vec<(String, Value)> {
+        let spec = &pod["spec"];
+        let account = spec["serviceAccountName"].as_str().expect("each has one");
+        let rules = self.rules_of(account);
+        let rules = rules.map(|rules| (format!("n/serviceaccountaccess/{account}"), rules));
+        let map = &spec["volumes"][0]["configMap"]["name"];
+        let secret = &spec["imagePullSecrets"][0]["name"];
+        let named = [(Kind::ConfigMap, map), (Kind::Secret, secret)];
+        let objects = named.into_iter().filter_map(|(kind, used)| {
+            let used = used.as_str().expect("each uses one");
+            let object = self.cluster.objects.get(&(kind, "n".to_owned(), used.to_owned()))?;
+            Some((format!("n/{}/{used}", kind.name().to_lowercase()), own(object)))
+        });
+        objects.chain(rules).collect()
+    }
+
     fn node_unsettled(&self, name: &str) -> Option<String> {
         let node = &self.nodes[name];
         if node.session.is_none() {
@@ -143,17 +160,7 @@ impl World {
                         return Some(format!("{name}: {of} is not deleted"));
                     }
                     expected.insert(format!("n/pod/{of}"), own(object));
-                    let spec = &object["spec"];
-                    let map = &spec["volumes"][0]["configMap"]["name"];
-                    let secret = &spec["imagePullSecrets"][0]["name"];
-                    for (kind, used) in [(Kind::ConfigMap, map), (Kind::Secret, secret)] {
-                        let used = used.as_str().expect("each uses one");
-                        let key = (kind, "n".to_owned(), used.to_owned());
-                        if let Some(object) = self.cluster.objects.get(&key) {
-                            let kind = kind.name().to_lowercase();
-                            expected.insert(format!("n/{kind}/{used}"), own(object));
-                        }
-                    }
+                    expected.extend(self.used_by(object));
                 }
                 Kind::Device if object["spec"]["nodeName"] == name => {
                     if let Some(why) = self.device_unsettled(node, of) {

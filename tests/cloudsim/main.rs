@@ -32,6 +32,7 @@ mod event_loop;
 mod faults;
 mod jobs;
 mod node;
+mod policy;
 #[path = "../sim/rule.rs"]
 mod rule;
 mod rules;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::Name;
 use crate::node::Behaviour;
+use crate::policy::ACCOUNTS;
 use crate::trace::trace;
 use crate::world::{Due, World};
 
@@ -173,11 +174,16 @@ impl World {
         if self.chance.percent(10) {
             return self.users_change_jobs();
         }
+        if self.chance.percent(15) {
+            return self.users_change_policy();
+        }
         match self.chance.below(13) {
             0..=2 if !self.cluster.objects.contains_key(&pod) => {
                 self.check.allow_map(&map, &node);
+                let account = *self.chance.pick(&ACCOUNTS);
+                self.check.allow_account(account, &node);
                 let object = json!({"metadata": {"name": pod.2, "namespace": "n"}, "spec": {
-                    "nodeName": node, "serviceAccountName": "robot",
+                    "nodeName": node, "serviceAccountName": account,
                     "containers": [{"name": "c", "image": "i"}],
                     "imagePullSecrets": [{"name": format!("s-{node}")}],
                     "volumes": [{"name": "v", "configMap": {"name": map}}]},

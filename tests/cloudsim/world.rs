@@ -6,7 +6,7 @@ use edged::controller::dynamic::access::{Access, READS, RequestUser};
 use edged::controller::event::{CallId, Event, WatchId};
 use edged::controller::identity::{EnrolAgain, Identity};
 use edged::controller::time::{Instant, Now, Wall};
-use edged::controller::{Authority, Candidate, Config, Controller, SyncStore};
+use edged::controller::{AccessRules, Authority, Candidate, Config, Controller, SyncStore};
 use edged::model::any_api::AnyCall;
 use edged::model::api::{Call, Kind};
 use edged::model::link::Session;
@@ -351,6 +351,7 @@ impl World {
                 namespace: "k".to_owned(),
             }),
             access: Some(Access::parse(READS, "", RequestUser::Controller).expect("a list")),
+            access_rules: AccessRules::On,
         };
         let now = self.now;
         let replica = &mut self.replicas[at];

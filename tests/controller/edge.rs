@@ -115,8 +115,12 @@ impl Edge {
                 self.store.insert(resource.to_string(), content);
             }
             "delete" => {
+                // Rules of service accounts have no uid.
+                let uid = |object: &Value| {
+                    object["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
+                };
                 let old = self.store.get(&*resource);
-                if old.is_some_and(|old| old["metadata"]["uid"] == content["metadata"]["uid"]) {
+                if old.is_some_and(|old| uid(old) == uid(&content)) {
                     self.store.remove(&*resource);
                 }
             }

@@ -13,6 +13,7 @@ mod golden;
 mod join;
 mod leaders;
 mod node_jobs;
+mod policy;
 mod ports;
 mod pushes;
 mod questions;
@@ -24,6 +25,7 @@ mod sessions;
 mod tunnels;
 mod world;
 
+use edged::controller::{AccessRules, Config, SyncStore};
 use edged::model::api::Kind;
 use serde_json::{Value, json};
 
@@ -61,6 +63,19 @@ pub(crate) fn listed(objects: &[(Kind, Value)]) -> World {
         cluster.apply(*kind, object.clone());
     }
     let mut world = World::new(7, cluster, Faults::default());
+    world.pass(10);
+    world
+}
+
+/// A world in which nodes get the rules of service accounts, with these objects, after the first
+/// list.
+pub(crate) fn listed_with_rules(sync: SyncStore, objects: &[(Kind, Value)]) -> World {
+    let mut cluster = Cluster::default();
+    for (kind, object) in objects {
+        cluster.apply(*kind, object.clone());
+    }
+    let config = || Config { access_rules: AccessRules::On, ..world::config() };
+    let mut world = World::with(config, sync, 7, cluster, Faults::default());
     world.pass(10);
     world
 }

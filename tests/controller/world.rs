@@ -8,7 +8,7 @@ use edged::controller::event::{Action, Answer, CallId, Event, Exchange, Out, Pee
 use edged::controller::event::{Refusal, WatchId};
 use edged::controller::identity::{EnrolAgain, Identity};
 use edged::controller::time::{Instant, Now, Rng, Wall};
-use edged::controller::{Authority, Candidate, Config, Controller, SyncStore};
+use edged::controller::{AccessRules, Authority, Candidate, Config, Controller, SyncStore};
 use edged::model::any_api::AnyCall;
 use edged::model::api::{Call, CallError, Kind};
 use edged::model::application::Gvr;
@@ -84,6 +84,8 @@ pub struct World {
     pub unsent_bytes: usize,
     /// The most messages to nodes in one step.
     pub sends_at_once: usize,
+    /// The most rules of service accounts that were put together in one step.
+    pub computed_at_once: u64,
     /// All calls.
     pub calls: Vec<Call>,
     /// Calls about these objects are refused by these statuses.
@@ -117,6 +119,7 @@ pub fn config() -> Config {
         candidate: None,
         replica: None,
         access: None,
+        access_rules: AccessRules::Off,
     }
 }
 
@@ -167,6 +170,7 @@ impl World {
             exited: false,
             unsent_bytes: 0,
             sends_at_once: 0,
+            computed_at_once: 0,
             calls: Vec::new(),
             forbidden: Vec::new(),
             late: Vec::new(),
@@ -418,7 +422,12 @@ impl World {
 
     fn step(&mut self) {
         let mut out = Out::default();
+        let has_rules = (self.config)().access_rules == AccessRules::On;
+        let computed = |of: &Controller| if has_rules { of.counters().policy_computed } else { 0 };
+        let before = computed(&self.controller);
         self.controller.step(self.now, &mut out);
+        let at_once = computed(&self.controller) - before;
+        self.computed_at_once = self.computed_at_once.max(at_once);
         let sends = out.actions.iter().filter(|action| matches!(action, Action::Send(..)));
         self.sends_at_once = self.sends_at_once.max(sends.count());
         for action in out.actions {
@@ -535,6 +544,16 @@ impl World {
             Some((kind, name.to_owned(), uid.to_owned(), version))
         });
         reported.collect()
+    }
+
+    /// Its next life has this configuration.
+    pub fn set_config(&mut self, config: fn() -> Config) {
+        self.config = config;
+    }
+
+    /// Whether there is a watch of this kind.
+    pub fn is_watched(&self, kind: Kind) -> bool {
+        self.watches.values().any(|(of, _)| *of == kind)
     }
 
     /// Resources of any kind that are watched.

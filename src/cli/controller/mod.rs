@@ -197,6 +197,8 @@ const RUN: &str = "  --manifests DIR        folder of manifests    [/etc/edgecon
                              nodes]
   --metaserver-writes LIST   what they may change          [nothing]
   --metaserver-user controller|node   as whose user        [controller]
+  --access-rules on|off  send nodes what their pods' service accounts may do, for
+                         MetaServers with requireAuthorization             [off]
   --keepalive SECONDS    without a sign of life a node is disconnected     [30]
   --node-limit N         nodes at once                                     [10000]
   --log LEVEL            off, error, warn, info, debug or trace            [info]

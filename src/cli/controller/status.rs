@@ -7,7 +7,9 @@ use serde::Deserialize;
 
 use super::list;
 use crate::cli::Error;
-use crate::controller::overview::{JobOverview, Overview, ResourceOverview, RuleOverview};
+use crate::controller::overview::{
+    JobOverview, Overview, PolicyOverview, ResourceOverview, RuleOverview,
+};
 
 /// The answer to `GET /status`.
 #[derive(Debug, Default, Deserialize)]
@@ -43,7 +45,7 @@ pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, E
 
 fn print(state: &State, out: &mut dyn Write) -> std::io::Result<()> {
     let mut line = |name: &str, text: &str| writeln!(out, "{name:10} {text}");
-    let Overview { is_ready, leads, nodes, queued, calls, resources, rules, jobs } =
+    let Overview { is_ready, leads, nodes, queued, calls, resources, policy, rules, jobs } =
         &state.overview;
     let health = match (&state.trouble, is_ready) {
         (Some(why), _) => format!("NOT REACHED: {why}"),
@@ -67,6 +69,13 @@ fn print(state: &State, out: &mut dyn Write) -> std::io::Result<()> {
             }
         }
     }
+    match policy {
+        None => line("access", "off: nodes get no rules of service accounts")?,
+        Some(policy) => {
+            line("access", &policy_line(policy))?;
+            policy.refused.iter().try_for_each(|refused| line("", refused))?;
+        }
+    }
     line("rules", &rules.len().to_string())?;
     for rule in rules {
         line("", &rule_line(rule))?;
@@ -76,6 +85,17 @@ fn print(state: &State, out: &mut dyn Write) -> std::io::Result<()> {
     }
     line("jobs", &format!("{} not over", jobs.len()))?;
     jobs.iter().try_for_each(|job| line("", &job_line(job)))
+}
+
+fn policy_line(of: &PolicyOverview) -> String {
+    let PolicyOverview { accounts, objects, bytes, trouble, refused: _ } = of;
+    let kib = bytes.div_ceil(1024);
+    let state =
+        if trouble.is_empty() { String::new() } else { format!(", NOTHING SENT: {trouble}") };
+    format!(
+        "rules of {accounts} service accounts, of {objects} accounts, roles and bindings of {kib} \
+         KiB{state}"
+    )
 }
 
 fn resource_line(of: &ResourceOverview) -> String {
@@ -118,6 +138,7 @@ mod tests {
                 "nodes": 3, "queued": 4, "calls": 5,
                 "resources": [{"name": "services", "state": "watching", "objects": 6,
                     "bytes": 1025, "nodes": 2, "watches": 7}],
+                "policy": {"accounts": 2, "objects": 30, "bytes": 1025},
                 "rules": [{"name": "n/r", "delivered": 8, "failed": 1, "errors": ["no answer"]}],
                 "jobs": [{"name": "nodeupgradejob/j", "phase": "InProgress", "nodes": 9,
                     "working": 2, "done": 3, "failed": 1}]}"#,
@@ -131,6 +152,7 @@ mod tests {
              calls      5 of the API server not answered yet\n\
              metaserver 1 resources, 7 watches of nodes\n           \
              services, watching, 6 objects of 2 KiB, 7 watches of 2 nodes\n\
+             access     rules of 2 service accounts, of 30 accounts, roles and bindings of 2 KiB\n\
              rules      1\n           \
              n/r, 8 messages delivered, 1 failed\n             no answer\n\
              jobs       1 not over\n           \
@@ -143,12 +165,15 @@ mod tests {
         let text = printed(
             r#"{"trouble": "connection refused",
                 "resources": [{"name": "gateways.x.org", "trouble": "404: not there"}],
+                "policy": {"trouble": "not listed yet: roles", "refused": ["n/a: too many"]},
                 "rules": [{"name": "n/r", "trouble": "it has no endpoint"}],
                 "jobs": [{"name": "imageprepulljob/j"}]}"#,
         );
         for want in [
             "objects    NOT REACHED: connection refused\n",
             "leader     another replica, or none\n",
+            "and bindings of 0 KiB, NOTHING SENT: not listed yet: roles\n",
+            "           n/a: too many\n",
             "           gateways.x.org, REFUSED: 404: not there\n",
             "           n/r, 0 messages delivered, 0 failed, NOT IN FORCE: it has no endpoint\n",
             "           imageprepulljob/j, new, 0 of 0 nodes done, 0 failed, 0 at work\n",
@@ -158,5 +183,6 @@ mod tests {
         let text = printed("{}");
         assert!(text.contains("objects    NOT READY: not all objects are known yet\n"), "{text}");
         assert!(text.contains("metaserver off\n"), "{text}");
+        assert!(text.contains("access     off: nodes"), "{text}");
     }
 }

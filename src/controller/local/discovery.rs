@@ -58,6 +58,7 @@ fn short_names(kind: Kind) -> &'static [&'static str] {
         Kind::PersistentVolumeClaim => &["pvc"],
         Kind::Event => &["ev"],
         Kind::Secret
+        | Kind::ServiceAccountAccess
         | Kind::DeviceModel
         | Kind::Device
         | Kind::Lease
@@ -69,7 +70,11 @@ fn short_names(kind: Kind) -> &'static [&'static str] {
         | Kind::NodeUpgradeJob
         | Kind::ConfigUpdateJob
         | Kind::RuleEndpoint
-        | Kind::Rule => &[],
+        | Kind::Rule
+        | Kind::Role
+        | Kind::ClusterRole
+        | Kind::RoleBinding
+        | Kind::ClusterRoleBinding => &[],
     }
 }
 

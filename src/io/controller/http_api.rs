@@ -277,7 +277,9 @@ impl HttpContext<'_> {
             page.push(format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{samples}"));
         };
         let samples = self.samples(&it).into_iter().chain(Self::metaserver_samples(&it));
-        for (name, kind, help, value) in samples.chain(router_samples(&it)) {
+        for (name, kind, help, value) in
+            samples.chain(policy_samples(&it)).chain(router_samples(&it))
+        {
             family(name, kind, help, format!("{PREFIX}{name} {value}\n"));
         }
         let name = "connections_refused_total";
@@ -290,6 +292,24 @@ impl HttpContext<'_> {
         family(name, "histogram", help, buckets(name, &it.ack_latency));
         page.concat()
     }
+}
+
+/// Those of the rules of service accounts, as [`HttpContext::samples`].
+fn policy_samples(it: &Counters) -> Vec<(&'static str, &'static str, &'static str, u64)> {
+    vec![
+        (
+            "access_rules_refused",
+            GAUGE,
+            "Service accounts of nodes' pods that have too many rules",
+            it.policy_refused as u64,
+        ),
+        (
+            "access_rules_computed_total",
+            COUNTER,
+            "Times that the rules of a service account were put together",
+            it.policy_computed,
+        ),
+    ]
 }
 
 /// Those of the router, as [`HttpContext::samples`].

@@ -213,6 +213,7 @@ impl EventLoop {
             candidate: backend.candidate,
             replica: backend.replica,
             access: settings.access.clone(),
+            access_rules: settings.access_rules,
         };
         let api = if let Some(reach) = backend.reach {
             Api::Remote(Box::new(Remote::new(reach, PathBuf::from(PROGRAM), API)))
@@ -220,7 +221,6 @@ impl EventLoop {
             let objects = loaded(stored.objects, stored.version, stored.is_new);
             Api::Local(Box::new(Local::new(objects)))
         };
-        let is_remote = matches!(api, Api::Remote(_));
         Ok(Self {
             controller: Controller::boot(config, now, clock::seed()),
             signals,
@@ -229,8 +229,8 @@ impl EventLoop {
             ports,
             streams: Streams::new(STREAMS),
             router,
+            renewal: matches!(api, Api::Remote(_)).then(|| secrets::Renewal::new(now.boot)),
             api,
-            renewal: is_remote.then(|| secrets::Renewal::new(now.boot)),
             store,
             manifests,
             front: HttpServer::new(settings.api, settings.socket(), FRONT),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use log::LevelFilter;
 
+use crate::controller::AccessRules;
 use crate::controller::dynamic::access::{Access, READS, RequestUser};
 use crate::controller::identity::EnrolAgain;
 use crate::model::error::Input;
@@ -59,6 +60,8 @@ pub struct Settings {
     /// `--metaserver-reads`, `--metaserver-writes` and `--metaserver-user`: what nodes may request
     /// through their `MetaServers`; `None`: nothing.
     pub access: Option<Access>,
+    /// `--access-rules`: whether nodes get the rules of the service accounts of their pods.
+    pub access_rules: AccessRules,
     /// `--keepalive`, in milliseconds.
     pub keepalive_ms: u64,
     /// `--node-limit`
@@ -91,6 +94,7 @@ impl Default for Settings {
             certificate_days: 365,
             enrol_again: None,
             access: None,
+            access_rules: AccessRules::Off,
             keepalive_ms: 30_000,
             nodes_max: 10_000,
             log: LevelFilter::Info,
@@ -188,6 +192,7 @@ impl Settings {
             }
         }
         settings.access = metaserver.access()?;
+        settings.access_rules = metaserver.rules()?;
         settings.complete(host)
     }
 
@@ -343,12 +348,13 @@ struct MetaServerFlags {
     reads: String,
     writes: String,
     user: String,
+    rules: String,
 }
 
 impl Default for MetaServerFlags {
     fn default() -> Self {
-        let [reads, writes, user] = [READS, "", "controller"].map(str::to_owned);
-        Self { reads, writes, user }
+        let [reads, writes, user, rules] = [READS, "", "controller", "off"].map(str::to_owned);
+        Self { reads, writes, user, rules }
     }
 }
 
@@ -359,15 +365,25 @@ impl MetaServerFlags {
             "metaserver-reads" => &mut self.reads,
             "metaserver-writes" => &mut self.writes,
             "metaserver-user" => &mut self.user,
+            "access-rules" => &mut self.rules,
             _ => return false,
         };
         text.clone_into(value);
         true
     }
 
+    /// Whether nodes get the rules of service accounts.
+    fn rules(&self) -> Result<AccessRules, Input> {
+        match off(&self.rules) {
+            Some(true) => Ok(AccessRules::Off),
+            Some(false) => Ok(AccessRules::On),
+            None => Err(Input::quoted(&self.rules, "on or off").at("--access-rules")),
+        }
+    }
+
     /// What nodes may request; `None`: nothing.
     fn access(&self) -> Result<Option<Access>, Input> {
-        let Self { reads, writes, user } = self;
+        let Self { reads, writes, user, rules: _ } = self;
         let user = match &**user {
             "controller" => RequestUser::Controller,
             "node" => RequestUser::Node,
@@ -509,9 +525,13 @@ mod tests {
         let flags =
             ["--metaserver-reads=nodes", "--metaserver-writes=pods", "--metaserver-user=node"];
         assert_eq!(access_of(&flags), Some(expected));
+        let rules_of = |flags: &[&str]| parse(flags).expect("fine").access_rules;
+        assert_eq!(rules_of(&[]), AccessRules::Off, "as CloudCore");
+        assert_eq!(rules_of(&["--access-rules", "on"]), AccessRules::On);
         for (flags, expected) in [
             (&["--metaserver-reads", "Pods"][..], "--metaserver-reads: got \"Pods\", expected R"),
             (&["--metaserver-writes", "*"], "--metaserver-writes: got \"*\", expected RESOURCE"),
+            (&["--access-rules", "x"], "--access-rules: got \"x\", expected on or off"),
             (&["--metaserver-user", "x"], "--metaserver-user: got \"x\", expected controller or"),
             (
                 &["--metaserver-reads", "off", "--metaserver-writes", "pods"],

@@ -49,36 +49,16 @@ fn any(
         });
     }
     let known = |kind: &&Kind| kind.name() == name && kind.api_version() == version;
-    let Some(kind) = Kind::ALL.iter().find(known).copied() else {
-        let all: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+    // The rules of service accounts are made of other objects.
+    let all = || Kind::ALL.iter().filter(|kind| **kind != Kind::ServiceAccountAccess);
+    let Some(kind) = all().find(known).copied() else {
+        let all: Vec<&str> = all().map(|kind| kind.name()).collect();
         let why = format!("got kind {name} ({version}), expected one of {}", all.join(", "));
         let at = field(node, path, "kind")?.unwrap_or(node);
         let path = path.iter().cloned().chain([Step::Key("kind".into())]).collect();
         return Err(Fault::new(at, path, why));
     };
-    // Only for its error messages.
-    let mut judged = Found { content: Content::default(), validate };
-    match kind {
-        Kind::Pod => super::pod(node, path, &mut judged)?,
-        Kind::ConfigMap | Kind::Secret | Kind::PersistentVolume | Kind::PersistentVolumeClaim => {
-            super::any(node, &mut judged)?;
-        }
-        Kind::Device => DeviceObject::check(node, path)?,
-        Kind::Node
-        | Kind::DeviceModel
-        | Kind::Lease
-        | Kind::ServiceAccount
-        | Kind::VolumeAttachment
-        | Kind::Event
-        | Kind::DeviceStatus
-        | Kind::ObjectSync
-        | Kind::ClusterObjectSync
-        | Kind::ImagePrePullJob
-        | Kind::NodeUpgradeJob
-        | Kind::ConfigUpdateJob
-        | Kind::RuleEndpoint
-        | Kind::Rule => {}
-    }
+    check(kind, node, path, validate)?;
     let mut value = to_json(node);
     drop_nulls(&mut value);
     if kind == Kind::Secret {
@@ -99,6 +79,39 @@ fn any(
     let (namespace, name) = (namespace.into(), word("name").into());
     let size_bytes = value.to_string().len();
     found.push(Manifest { kind, namespace, name, value: value.into(), size_bytes });
+    Ok(())
+}
+
+/// Whether a node can use it. Objects of most kinds are accepted as they are.
+fn check(kind: Kind, node: &Node, path: &[Step], validate: Validate) -> Result<(), Fault> {
+    // Only for its error messages.
+    let mut judged = Found { content: Content::default(), validate };
+    match kind {
+        Kind::Pod => super::pod(node, path, &mut judged)?,
+        Kind::ConfigMap | Kind::Secret | Kind::PersistentVolume | Kind::PersistentVolumeClaim => {
+            super::any(node, &mut judged)?;
+        }
+        Kind::Device => DeviceObject::check(node, path)?,
+        Kind::Node
+        | Kind::ServiceAccountAccess
+        | Kind::DeviceModel
+        | Kind::Lease
+        | Kind::ServiceAccount
+        | Kind::VolumeAttachment
+        | Kind::Event
+        | Kind::DeviceStatus
+        | Kind::ObjectSync
+        | Kind::ClusterObjectSync
+        | Kind::ImagePrePullJob
+        | Kind::NodeUpgradeJob
+        | Kind::ConfigUpdateJob
+        | Kind::RuleEndpoint
+        | Kind::Rule
+        | Kind::Role
+        | Kind::ClusterRole
+        | Kind::RoleBinding
+        | Kind::ClusterRoleBinding => {}
+    }
     Ok(())
 }
 
