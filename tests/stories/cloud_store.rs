@@ -82,6 +82,33 @@ fn that_nothing_ends_an_object_is_no_end() {
     assert_eq!(keys(&cloud.save()), ["+ns/pod/p"]);
 }
 
+/// edgecontroller removes what no pod of the node has used for ten minutes, with the object in the
+/// message; a pod may come that uses it.
+#[test]
+fn what_no_pod_used_for_a_while_comes_back() {
+    let mut cloud = CloudHarness::new();
+    let key = "ns/configmap/m";
+    let puts = |cloud: &CloudHarness| {
+        let is_it = |change: &&Change| matches!(change, Change::Put(row) if *row.key == *key);
+        cloud.written.iter().filter(is_it).count()
+    };
+    cloud.push("insert", key, &map("m", 7, "a"));
+    cloud.push("delete", key, &map("m", 7, "a"));
+    // A late message of before.
+    let late = cloud.push("update", key, &map("m", 6, "b"));
+    assert!(cloud.acked().contains(&late));
+    assert_eq!(puts(&cloud), 1);
+    let again = cloud.push("insert", key, &map("m", 7, "a"));
+    assert_eq!(puts(&cloud), 2);
+    assert!(cloud.acked().contains(&again));
+    // It was deleted: without its version, as by the cloud's synchroniser.
+    let uid = map("m", 7, "a")["metadata"]["uid"].clone();
+    let gone = json!({"metadata": {"name": "m", "namespace": "ns", "uid": uid}});
+    cloud.push("delete", key, &gone);
+    cloud.push("insert", key, &map("m", 9, "c"));
+    assert_eq!(puts(&cloud), 2, "it does not exist any more");
+}
+
 #[test]
 fn a_message_that_comes_twice_is_answered_once() {
     let mut cloud = CloudHarness::new();

@@ -46,13 +46,21 @@ pub(super) struct Meta {
     stored: Stored,
     queue: SaveQueue,
     completeness: Completeness,
-    /// Uids of deleted objects, the oldest first: they are never accepted again.
-    deleted_uids: VecDeque<Box<str>>,
+    /// Deleted objects, the oldest first: they are not accepted again.
+    deleted: VecDeque<Deleted>,
     /// See [`Saved::is_unsynced`].
     is_unsynced: bool,
     /// Log line for the first object that was refused for lack of memory, until it is logged.
     refusal: Option<String>,
     is_refusal_logged: bool,
+}
+
+#[derive(Debug)]
+struct Deleted {
+    uid: Box<str>,
+    /// From this version on it is accepted again: the cloud has removed what no pod of the node
+    /// used, and a pod may come that does. 0: it does not exist any more.
+    again_from: u64,
 }
 
 /// The result of receiving a change.
@@ -302,7 +310,7 @@ impl Meta {
             Ok(read) => read,
             Err(why) => return ChangeOutcome::Refused(why),
         };
-        if self.deleted_uids.contains(&version.uid) {
+        if !self.may_come_again(&version) {
             return ChangeOutcome::Unchanged;
         }
         if is_old {
@@ -330,16 +338,46 @@ impl Meta {
         })
     }
 
-    /// Receives a deletion; `uid` empty: of any object of this key.
+    /// Whether a deletion allows this version.
+    fn may_come_again(&self, version: &Version) -> bool {
+        let deleted = self.deleted.iter().find(|deleted| deleted.uid == version.uid);
+        deleted.is_none_or(|it| it.again_from > 0 && version.number >= it.again_from)
+    }
+
+    fn remember_deleted(&mut self, uid: &str, again_from: u64) {
+        if uid.is_empty() {
+            return;
+        }
+        if let Some(known) = self.deleted.iter_mut().find(|deleted| *deleted.uid == *uid) {
+            // Whichever allows less.
+            let is_final = known.again_from == 0 || again_from == 0;
+            known.again_from = if is_final { 0 } else { known.again_from.max(again_from) };
+            return;
+        }
+        if self.deleted.len() == TOMBSTONES_MAX {
+            self.deleted.pop_front();
+        }
+        self.deleted.push_back(Deleted { uid: uid.into(), again_from });
+    }
+
+    /// Receives a deletion of an object that does not exist any more; `uid` empty: of any object of
+    /// this key.
     pub(super) fn delete(&mut self, key: &str, uid: &str, ack: Option<Origin>) -> ChangeOutcome {
+        self.delete_at(key, uid, 0, ack)
+    }
+
+    /// As [`Meta::delete`]. `version`: of the deletion, or of the object that the node is not to
+    /// have any more, which may come again; 0: not given.
+    pub(super) fn delete_at(
+        &mut self,
+        key: &str,
+        uid: &str,
+        version: u64,
+        ack: Option<Origin>,
+    ) -> ChangeOutcome {
         let named = self.latest(key).map(|latest| &latest.uid).filter(|_| uid.is_empty());
         let uid: Box<str> = named.map_or_else(|| uid.into(), Clone::clone);
-        if !uid.is_empty() && !self.deleted_uids.contains(&uid) {
-            if self.deleted_uids.len() == TOMBSTONES_MAX {
-                self.deleted_uids.pop_front();
-            }
-            self.deleted_uids.push_back(uid.clone());
-        }
+        self.remember_deleted(&uid, version);
         let tombstone = self.completeness.deleted(key, &uid);
         if tombstone == Tombstone::New {
             self.queue.replace(self.completeness.mark());

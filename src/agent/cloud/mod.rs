@@ -548,12 +548,18 @@ impl Cloud {
             format!("cloud: the API server still has no such pod, which is stopped: uid={uid}");
         out.push(Action::Log(Severity::Warn, line));
         // No acknowledgement is due; if the queue is full, the status is reported again.
-        let _ = self.deleted(Resource { kind: "pod", ..resource }, uid, None);
+        let _ = self.deleted(Resource { kind: "pod", ..resource }, (uid, 0), None);
     }
 
     /// An object was deleted; with a pod, the rows that belong to it are deleted too.
-    fn deleted(&mut self, resource: Resource<'_>, uid: &str, ack: Option<Origin>) -> ChangeOutcome {
-        if resource.kind == "pod" {
+    fn deleted(
+        &mut self,
+        resource: Resource<'_>,
+        (uid, version): (&str, u64),
+        ack: Option<Origin>,
+    ) -> ChangeOutcome {
+        let is_pod = resource.kind == "pod";
+        if is_pod {
             // Old clouds delete by name alone.
             let named = self.meta.uid(&resource.to_string()).filter(|_| uid.is_empty());
             let of_pod: Box<str> = named.unwrap_or(uid).into();
@@ -561,7 +567,9 @@ impl Cloud {
             let ended = Resource { kind: rows::TERMINAL_STATUS, ..resource }.to_string();
             let _ = self.meta.delete(&ended, uid, None);
         }
-        let outcome = self.meta.delete(&resource.to_string(), uid, ack);
+        // A pod that has left the node does not come back.
+        let version = if is_pod { 0 } else { version };
+        let outcome = self.meta.delete_at(&resource.to_string(), uid, version, ack);
         self.pod_changed(resource);
         outcome
     }
@@ -645,9 +653,7 @@ impl Cloud {
                 return self.reply(now, origin, Reply::Stored, rng);
             }
         }
-        #[cfg(not(feature = "metaserver"))]
-        let _ = version;
-        let outcome = self.deleted(resource, uid, Some(origin.clone()));
+        let outcome = self.deleted(resource, (uid, version), Some(origin.clone()));
         self.respond(now, outcome, origin, rng);
     }
 

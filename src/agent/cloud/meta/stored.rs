@@ -32,7 +32,7 @@ pub(super) struct StoredRow {
 pub(super) struct Version {
     pub uid: Box<str>,
     /// `resourceVersion`; 0: not given.
-    number: u64,
+    pub(super) number: u64,
     /// Hash of all fields except versions and statuses.
     digest: u64,
     deleting: bool,
