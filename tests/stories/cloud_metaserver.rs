@@ -206,8 +206,8 @@ fn after_a_reboot_without_a_link_the_rows_are_served() {
     assert_eq!(got, [(2, "+c@8".to_owned()), (2, "~a@7".to_owned())]);
 }
 
-/// What has changed while there was no link comes from the cloud's synchroniser, which does not know
-/// of watches: it is a row of `meta`. Its deletion may come by the watch.
+/// What has changed while there was no link comes from the cloud's synchroniser, which knows no
+/// watches: it is a row of `meta`. Its deletion may come by the watch.
 #[test]
 fn a_deletion_that_comes_by_a_watch_removes_the_row_as_well() {
     let mut cloud = with(Saved::kept(Vec::new()));
@@ -218,7 +218,8 @@ fn a_deletion_that_comes_by_a_watch_removes_the_row_as_well() {
     assert!(cloud.written.iter().any(is_put), "{:?}", cloud.written);
     let route = ["dynamiccontroller", "resource", "delete", "ns/endpointslice/a"];
     let deleted = cloud.push_to(route, &object("a", 6));
-    let is_delete = |change: &Change| matches!(change, Change::Delete { key } if **key == *"ns/endpointslice/a");
+    let is_it = |key: &str| key == "ns/endpointslice/a";
+    let is_delete = |change: &Change| matches!(change, Change::Delete { key } if is_it(key));
     assert!(cloud.written.iter().any(is_delete), "{:?}", cloud.written);
     assert!(cloud.acked().contains(&deleted));
 }

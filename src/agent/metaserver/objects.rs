@@ -6,8 +6,9 @@
 //!
 //! Changes come in another order than the API server made them: messages are sent again, and rows
 //! of the store may lack what is older than they are. So each change has a position, which grows:
-//! its version, or else a number that is greater than all before. A watch goes on from a position. A row is written when the object's meaning changes, not when its
-//! version does.
+//! its version, or else a number that is greater than all before. A watch goes on from a position.
+//!
+//! A row is written when the object's meaning changes, not when its version does.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -504,9 +504,12 @@ impl Session {
         let before = out.len();
         if http.writable {
             let is_behind = matches!(source, Source::Logs { reader, .. } if reader.is_behind());
-            http.writable = match &mut http.stream {
-                Transport::Plain(stream) if is_behind => out.write_to(&mut BeforeMore(stream))?,
-                stream => out.write_to(stream)? && stream.is_flushed()?,
+            http.writable = if let Transport::Plain(stream) = &mut http.stream
+                && is_behind
+            {
+                out.write_to(&mut BeforeMore(stream))?
+            } else {
+                out.write_to(&mut http.stream)? && http.stream.is_flushed()?
             };
         }
         if out.len() < before {

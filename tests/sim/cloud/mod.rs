@@ -229,8 +229,7 @@ pub fn draw(
         releases,
         informers: None,
     };
-    let is_alone = cloud.devices.is_none() && cloud.node_jobs.is_none() && cloud.releases.is_none();
-    cloud.informers = informers::draw(class, seed, config, is_alone);
+    cloud.informers = informers::draw(class, seed, config, cloud.is_plain());
     cloud.jobs_begin();
     cloud.informers_begin();
     cloud.inform();
@@ -255,6 +254,11 @@ impl CloudSim {
     /// The images that only jobs use.
     pub fn job_images(&self) -> impl Iterator<Item = (Box<str>, u64)> {
         self.node_jobs.iter().flat_map(|_| node_jobs::offers())
+    }
+
+    /// Whether there is nothing beside the pods.
+    fn is_plain(&self) -> bool {
+        self.devices.is_none() && self.node_jobs.is_none() && self.releases.is_none()
     }
 
     fn count(&mut self, what: &'static str) {

@@ -144,7 +144,7 @@ impl Informer {
                 self.open = None;
                 "refusals of informers"
             }
-            Reply::Object { .. } | Reply::Done | Reply::Stream(..) => {
+            Reply::Object { .. } | Reply::Done | Reply::Stream(_) | Reply::Messages(_) => {
                 panic!("an informer gets {reply:?}")
             }
         }
@@ -175,7 +175,7 @@ impl Informer {
             for (name, (uid, _)) in &new {
                 judge!(
                     !of.was_removed(uid, open.since),
-                    "[fresh list] {name:?} {uid} was deleted before the request at {} ms, now {now}",
+                    "[fresh list] {name:?} {uid} was deleted before {} ms, now {now}",
                     open.since
                 );
             }

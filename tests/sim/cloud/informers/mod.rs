@@ -8,9 +8,9 @@
 //! ```
 //!
 //! What an informer has must follow the cloud: nothing goes back, nothing comes twice, and whatever
-//! was lost in between, it has the cloud's objects in the end. After a new life of the agent it goes
-//! on from the version that it has, and is told to list again where the agent does not know what
-//! has changed since.
+//! was lost in between, it has the cloud's objects in the end. After a new life of the agent it
+//! goes on from the version that it has, and is told to list again where the agent does not know
+//! what has changed since.
 //!
 //! The random numbers are their own, and only worlds without devices, jobs and held pods have
 //! informers, so that the other worlds do not change.
