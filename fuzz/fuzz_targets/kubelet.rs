@@ -15,7 +15,7 @@ fuzz_target!(|input: (u8, &str, &str)| {
             }
             StreamRequest::PortForward { ports, .. } => assert!(!ports.contains(&0)),
             StreamRequest::Logs { options, .. } => assert_ne!(options.limit_bytes, Some(0)),
-            StreamRequest::Run { .. } | StreamRequest::Usage => {}
+            StreamRequest::Run { .. } | StreamRequest::Command { .. } | StreamRequest::Usage => {}
         }
     }
 });
