@@ -204,8 +204,10 @@ impl Cache {
         let old = self.object(key).and_then(Object::binding).map(|old| old.needs.clone());
         let id = self.node(&node);
         self.at(id).bound.insert(key.clone(), object.round);
-        if !self.at(id).is_edge() && !self.objects.contains_key(key) {
-            // It costs nothing until its node turns out to be an edge node.
+        let is_pod = key.kind == Kind::Pod;
+        if is_pod && !self.at(id).is_edge() && !self.objects.contains_key(key) {
+            // It costs nothing until its node turns out to be an edge node. A device may move to
+            // another node, and has an object by which the former is found.
             return;
         }
         self.unbind_from_others(now, id, key);

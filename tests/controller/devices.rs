@@ -193,6 +193,21 @@ fn a_device_that_moves_leaves_its_node_and_comes_to_another() {
 }
 
 #[test]
+fn a_device_that_moves_before_its_node_comes_is_not_told_to_it() {
+    let mut world = listed(&[(Kind::Device, device("d", "e1", "m"))]);
+    world.cluster.apply(Kind::Device, device("d", "e2", "m"));
+    world.pass(100);
+    assert_eq!(world.controller.devices_of("e1").count(), 0);
+    assert_eq!(world.controller.devices_of("e2").count(), 1);
+    world.connect("e1");
+    ask_for_devices(&mut world, "e1");
+    world.pass(100);
+    let all = contents(&mut world, "e1", "membership/detail");
+    assert_eq!(all[0].0["devices"], json!([]));
+    assert!(contents(&mut world, "e1", "membership").is_empty());
+}
+
+#[test]
 fn a_changed_model_goes_to_every_node_with_a_device_of_it_and_the_devices_follow() {
     let mut world = with_device();
     for (device_name, edge) in [("d2", "e1"), ("d3", "e2")] {

@@ -38,14 +38,6 @@ use crate::model::device::{DeviceId, DeviceUpstream};
 use crate::model::edge_message::{EdgeContent, EdgeMessage};
 use statuses::{Report, Waiting};
 
-/// Whether a device is one of the node that reports something of it.
-enum Owned {
-    Yes(Key),
-    No,
-    /// It is bound to the node, and was not read yet.
-    Unknown,
-}
-
 impl Controller {
     /// A node requests the list of its devices: it is answered when all devices are known.
     pub(super) fn membership(&mut self, id: NodeId, message: &EdgeMessage) {
@@ -97,18 +89,10 @@ impl Controller {
             DeviceUpstream::State(device, state) => (device, Report::State(state, at_ms)),
             DeviceUpstream::GetDetail(_) => return self.confirm(waiting),
         };
-        let key = match self.cache.own_device(waiting.node, &device) {
-            Owned::Yes(key) => key,
-            Owned::Unknown => {
-                // It is about to be read. The node sends the report again.
-                self.counters.device_reports_ignored += 1;
-                return;
-            }
-            Owned::No => {
-                // It was moved or deleted, and the node will know soon.
-                self.counters.device_reports_ignored += 1;
-                return self.confirm(waiting);
-            }
+        let Some(key) = self.cache.own_device(waiting.node, &device) else {
+            // It was moved or deleted, and the node will know soon.
+            self.counters.device_reports_ignored += 1;
+            return self.confirm(waiting);
         };
         let report = self.cache.without_unknown(&key, report);
         self.statuses.report(now.boot, &key, report, waiting);
@@ -140,21 +124,14 @@ impl Controller {
 impl Cache {
     /// The device of a report, if it is bound to the node that sends it. Edges up to 1.16.1 do not
     /// name the namespace.
-    fn own_device(&self, id: NodeId, device: &DeviceId) -> Owned {
+    fn own_device(&self, id: NodeId, device: &DeviceId) -> Option<Key> {
         let node = &self.nodes[&id];
-        let key = if device.namespace().is_empty() {
+        if device.namespace().is_empty() {
             let mut bound = node.bound.keys().filter(|key| key.kind == Kind::Device);
-            bound.find(|key| *key.name == *device.name()).cloned()
-        } else {
-            let key = Key::new(Kind::Device, device.namespace(), device.name());
-            node.bound.contains_key(&key).then_some(key)
-        };
-        match key {
-            None => Owned::No,
-            // It was bound before its node was known as an edge node.
-            Some(key) if self.object(&key).is_none() => Owned::Unknown,
-            Some(key) => Owned::Yes(key),
+            return bound.find(|key| *key.name == *device.name()).cloned();
         }
+        let key = Key::new(Kind::Device, device.namespace(), device.name());
+        node.bound.contains_key(&key).then_some(key)
     }
 
     /// The report without properties that the device does not have: a node may make up any number
