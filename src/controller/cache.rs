@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use super::Session;
 use super::ack_log::AckLog;
+use super::closed::ClosedRecords;
 use super::key::{Key, NodeId, is_computed, is_of_devices};
 use super::node::Node;
 use super::object::{Object, Read};
@@ -37,6 +38,7 @@ pub(super) struct Cache {
     /// The same of objects that are made here.
     pub(super) compute: BTreeSet<Key>,
     pub(super) ack_log: AckLog,
+    pub(super) closed: ClosedRecords,
     /// Nodes that were deleted in the API server.
     pub(super) orphans: BTreeSet<NodeId>,
     /// Nodes that may be deleted, and have records.

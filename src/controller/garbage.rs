@@ -114,12 +114,7 @@ impl Cache {
         let records = std::mem::take(&mut self.at(id).records);
         let count = records.len();
         for (key, record) in records {
-            self.ack_log.mark_changed(id, &key, &record.uid);
-            self.remove_records(id, &key, record.predecessors);
-            if let Some(entry) = self.objects.get_mut(&key) {
-                entry.held.remove(&id);
-                self.drop_if_idle(&key);
-            }
+            self.remove_record(id, &key, record);
         }
         count as u64
     }

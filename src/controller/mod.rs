@@ -52,6 +52,7 @@ mod ack_log;
 mod admission;
 mod cache;
 mod calls;
+mod closed;
 mod counters;
 mod devices;
 mod downstream;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::cache::{Cache, Live};
+use super::closed::Shown;
 use super::key::{Key, NodeId, is_computed};
 use super::node::Record;
 use crate::limits::NODE_ROWS_MAX;
@@ -113,19 +114,33 @@ impl Cache {
         }
         let record = node.records.remove(key).expect("just found");
         node.mark_dirty(key);
-        self.ack_log.mark_changed(id, key, &record.uid);
-        self.remove_records(id, key, record.predecessors);
+        self.remove_record(id, key, record);
+    }
+
+    /// Deletes a record that was just taken from the node, and its predecessors.
+    pub(super) fn remove_record(&mut self, id: NodeId, key: &Key, record: Record) {
+        let (at, round) = (record.object_sync_version, record.round);
+        let predecessors = record.predecessors;
+        self.delete_stored(id, key, &record.uid, at, round);
+        self.remove_predecessors(id, key, predecessors, at);
         if let Some(entry) = self.objects.get_mut(key) {
             entry.held.remove(&id);
             self.drop_if_idle(key);
         }
     }
 
-    /// Deletes these records: the node has another object of this name, or none.
-    pub(super) fn remove_records(&mut self, id: NodeId, key: &Key, uids: Vec<Arc<str>>) {
+    /// Deletes these records: the node has another object of this name, or none. `at`: they were
+    /// written before this version.
+    fn remove_predecessors(&mut self, id: NodeId, key: &Key, uids: Vec<Arc<str>>, at: u64) {
         for uid in uids {
-            self.ack_log.mark_changed(id, key, &uid);
+            self.delete_stored(id, key, &uid, at, 0);
         }
+    }
+
+    fn delete_stored(&mut self, id: NodeId, key: &Key, uid: &Arc<str>, at: u64, round: u32) {
+        let node = &self.nodes.get(&id).expect("a node with an id exists").name;
+        self.closed.close(Shown { node, key, uid, at }, round);
+        self.ack_log.mark_changed(id, key, uid);
     }
 
     /// If the record is of the object that exists, its predecessors are deleted.
@@ -134,7 +149,8 @@ impl Cache {
         let record = self.nodes.get_mut(&id).and_then(|node| node.records.get_mut(key));
         if let Some(record) = record.filter(|record| record.uid == live) {
             let predecessors = std::mem::take(&mut record.predecessors);
-            self.remove_records(id, key, predecessors);
+            let at = record.object_sync_version;
+            self.remove_predecessors(id, key, predecessors, at);
         }
     }
 

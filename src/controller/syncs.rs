@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 
 use super::ack_log::Line;
 use super::cache::{Cache, Live};
+use super::closed::Shown;
 use super::event::Out;
 use super::key::{Key, NodeId, is_computed};
 use super::node::{Node, Record};
@@ -84,9 +85,12 @@ pub(super) fn read(raw: &RawValue) -> Result<(Option<sync::Record>, u64), Peer> 
 impl Cache {
     /// A list of this round names a record, which was written in this version.
     pub(super) fn adopt_listed(&mut self, row: &sync::Record, at: u64, round: u32) {
+        let key = Key::new(row.kind, &row.namespace, &row.name);
+        if self.closed.is_past(&shown(row, &key, at), round) {
+            return;
+        }
         self.adopt(row, at, false);
         let id = self.node(&row.node);
-        let key = Key::new(row.kind, &row.namespace, &row.name);
         let record = self.at(id).records.get_mut(&key);
         if let Some(record) = record.filter(|record| *record.uid == *row.uid) {
             record.round = round;
@@ -110,6 +114,7 @@ impl Cache {
             unnamed
                 .extend(records.map(|(key, record)| (*id, key.clone(), record.to_row(node, key))));
         }
+        self.closed.listed(kind, round);
         for (id, key, row) in unnamed {
             self.record_removed(id, &row, &key, version);
         }
@@ -117,8 +122,14 @@ impl Cache {
 
     /// A record was written in this version; `gone`: deleted.
     pub(super) fn adopt(&mut self, row: &sync::Record, at: u64, is_deleted: bool) {
-        let id = self.node(&row.node);
         let key = Key::new(row.kind, &row.namespace, &row.name);
+        if self.closed.is_past(&shown(row, &key, at), 0) {
+            return;
+        }
+        if is_deleted {
+            self.closed.deletion_seen(&shown(row, &key, at));
+        }
+        let id = self.node(&row.node);
         // For a node that is connected here our own state is newer: our own writes come back late,
         // and describe records that were created again since.
         if self.at(id).link.is_some() || self.ack_log.is_pending(id, &key) {
@@ -254,6 +265,9 @@ impl Cache {
             (_, Err(CallError::Lost(why))) => Err(System::new(why)),
         };
         let is_saved = result.is_ok();
+        if let Some(node) = self.nodes.get(id) {
+            self.closed.written(&Shown { node: &node.name, key, uid, at: object_sync_version });
+        }
         self.ack_log.settled(now, line, result, out);
         if !is_saved {
             return;
@@ -287,6 +301,10 @@ impl Cache {
             record.is_stored = false;
         }
     }
+}
+
+fn shown<'a>(row: &'a sync::Record, key: &'a Key, at: u64) -> Shown<'a> {
+    Shown { node: &row.node, key, uid: &row.uid, at }
 }
 
 impl Record {
@@ -398,6 +416,36 @@ mod tests {
             cache.close_record(id, &key, "second");
             assert_eq!(written(&mut cache), [Arc::from("first"), Arc::from("second")]);
         }
+    }
+
+    /// The answer to a call that has written an ObjectSync in this version.
+    fn answered(version: &str) -> CallResult {
+        Ok(raw::json(&json!({"metadata": {"name": "e1.first", "namespace": "n",
+            "resourceVersion": version}})))
+    }
+
+    #[test]
+    fn a_watch_that_is_behind_brings_back_nothing_that_was_deleted_here() {
+        let mut cache = Cache::default();
+        let (id, key) = (cache.node("e1"), Key::new(Kind::ConfigMap, "n", "m"));
+        cache.link_up(id, Box::new(link()));
+        cache.open_record(id, &key, &Arc::from("first"));
+        let line = cache.ack_log.next(Instant(1)).expect("it is created");
+        let mut out = Out::default();
+        cache.recorded(Instant(1), &line, Verb::Create, answered("4"), &mut out);
+        cache.close_record(id, &key, "first");
+        let line = cache.ack_log.next(Instant(1)).expect("it is deleted");
+        cache.recorded(Instant(1), &line, Verb::Delete, answered("4"), &mut out);
+        cache.at(id).link = None;
+        let records = |cache: &Cache| cache.find("e1").map_or(0, |node| node.records.len());
+        cache.adopt(&row("first"), 4, false);
+        assert_eq!(records(&cache), 0, "the watch");
+        cache.adopt_listed(&row("first"), 4, 1);
+        assert_eq!(records(&cache), 0, "a list");
+        cache.adopt(&row("first"), 6, false);
+        assert_eq!(records(&cache), 1, "another controller has made it again");
+        cache.adopt(&row("first"), 7, true);
+        assert_eq!(records(&cache), 0);
     }
 
     #[test]

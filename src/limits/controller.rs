@@ -91,6 +91,9 @@ pub const GONE_NODE_MS: u64 = 30_000;
 /// Records of earlier objects of one name that are remembered for a node, until they are known to
 /// be deleted: a name is rarely reused while no controller runs.
 pub const PREDECESSORS_MAX: usize = 8;
+/// Records that were deleted here and whose deletion the watch has not shown yet: some 200 bytes
+/// each, and a watch that works is a second behind.
+pub const CLOSED_RECORDS_MAX: usize = 16_384;
 /// Milliseconds before the ConfigMap `tunnelport` is read again after a failure.
 pub const TUNNEL_PORT_RETRY_MS: u64 = 5_000;
 /// Milliseconds between two reads of it: a person may have deleted it.
