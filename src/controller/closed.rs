@@ -59,6 +59,13 @@ impl ClosedRecords {
         self.records.insert(record.name(), Closed { version, round });
     }
 
+    /// There is a record again: it knows by itself in which version it was written.
+    pub(super) fn open(&mut self, record: &Shown<'_>) {
+        if !self.records.is_empty() {
+            self.records.remove(&record.name());
+        }
+    }
+
     /// The API server has written an ObjectSync in this version.
     pub(super) fn written(&mut self, record: &Shown<'_>) {
         self.written = self.written.max(record.at);
@@ -125,6 +132,9 @@ mod tests {
         assert!(closed.is_past(&shown(&web, 9), 0), "a call that was answered late");
         closed.deletion_seen(&shown(&web, 10));
         assert!(!closed.is_past(&shown(&web, 9), 0));
+        closed.close(shown(&web, 12), 0);
+        closed.open(&shown(&web, 0));
+        assert!(!closed.is_past(&shown(&web, 12), 0), "it was made again here");
     }
 
     #[test]

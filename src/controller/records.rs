@@ -79,6 +79,7 @@ impl Cache {
             predecessors: Vec::new(),
         };
         node.records.insert(key.clone(), record);
+        self.closed.open(&Shown { node: &node.name, key, uid, at: 0 });
         self.objects.entry(key.clone()).or_default().held.insert(id);
         self.ack_log.mark_changed(id, key, uid);
         false

@@ -252,6 +252,7 @@ impl Cache {
         let (id, key, uid) = line;
         let object_sync_version =
             result.as_ref().ok().and_then(|raw| read(raw).ok()).map_or(0, |(_, at)| at);
+        let has_existed = object_sync_version == 0;
         let result = match (verb, result) {
             (_, Ok(_)) => Ok(()),
             // The record exists, or does not exist, as it should.
@@ -280,8 +281,9 @@ impl Cache {
             &*record
         });
         let own = record.filter(|record| record.uid == *uid);
-        if verb == Verb::Create && own.is_some_and(|record| record.version > 0) {
-            // It was acknowledged meanwhile; or the record existed with another content.
+        if verb == Verb::Create && own.is_some_and(|record| has_existed || record.version > 0) {
+            // It was acknowledged meanwhile; or the record existed, with another content and in a
+            // version that is not known.
             self.ack_log.mark_changed(*id, key, uid);
         }
         // A record that was opened again while its predecessor was deleted does not exist yet.
@@ -446,6 +448,28 @@ mod tests {
         assert_eq!(records(&cache), 1, "another controller has made it again");
         cache.adopt(&row("first"), 7, true);
         assert_eq!(records(&cache), 0);
+    }
+
+    #[test]
+    fn a_record_that_existed_is_written_until_its_version_is_known() {
+        let mut cache = Cache::default();
+        let (id, key) = (cache.node("e1"), Key::new(Kind::ConfigMap, "n", "m"));
+        cache.open_record(id, &key, &Arc::from("first"));
+        let line = cache.ack_log.next(Instant(1)).expect("it is created");
+        let status = raw::json(&json!({"reason": "AlreadyExists", "code": 409}));
+        let exists = Err(CallError::Refused { code: 409, status });
+        let mut out = Out::default();
+        cache.recorded(Instant(1), &line, Verb::Create, exists, &mut out);
+        cache.adopt(&row("first"), 4, true);
+        assert_eq!(cache.nodes[&id].records.len(), 1, "that was an earlier one");
+        let line = cache.ack_log.next(Instant(1)).expect("it is written");
+        let verb = cache.record_call(&line).verb;
+        assert_eq!(verb, Verb::Patch(PatchType::Merge));
+        cache.recorded(Instant(1), &line, verb, answered("6"), &mut out);
+        cache.adopt(&row("first"), 5, true);
+        assert_eq!(cache.nodes[&id].records.len(), 1);
+        cache.adopt(&row("first"), 7, true);
+        assert!(!cache.nodes.contains_key(&id), "another controller");
     }
 
     #[test]
