@@ -142,11 +142,7 @@ impl Cache {
                     self.close_record(id, key, &uid);
                     return self.message_for(id, link, key, context);
                 }
-                // EdgeCore finds the mapper by the protocol of the deleted device.
-                let whole = self.last_object(key, &uid);
-                let whole = whole.map(|object| Content::Object(Arc::clone(&object.json)));
-                let content =
-                    whole.unwrap_or_else(|| Content::Tombstone(Box::new(tombstone(key, &uid))));
+                let content = self.deletion(key, &uid);
                 let mut in_flight = InFlight::new(
                     outbound::new_id(context.rng),
                     key.clone(),
@@ -159,6 +155,17 @@ impl Cache {
                 Next::Now(Box::new(in_flight))
             }
         }
+    }
+
+    fn deletion(&self, key: &Key, uid: &Arc<str>) -> Content {
+        // EdgeCore finds the mapper by the protocol of the deleted device.
+        if let Some(whole) = self.last_object(key, uid) {
+            return Content::Object(Arc::clone(&whole.json));
+        }
+        // What exists is removed for want of use: it may come again, in this version.
+        let existing = self.object(key).filter(|it| it.uid == *uid && !is_computed(key.kind));
+        let version = existing.map_or(0, |object| object.version);
+        Content::Tombstone(Box::new(tombstone(key, uid, version)))
     }
 
     fn update_message(
@@ -310,7 +317,7 @@ fn not_found(origin: &Origin, context: &mut NodeContext<'_>) -> Box<CloudMessage
     outbound::response(context.rng, context.now, origin, 0, content)
 }
 
-fn tombstone(key: &Key, uid: &Arc<str>) -> Tombstone {
+fn tombstone(key: &Key, uid: &Arc<str>, version: u64) -> Tombstone {
     // An agent never takes an object again whose uid it has seen deleted, and these come back with
     // the next pod: they have none.
     let none = || Arc::from("");
@@ -320,5 +327,6 @@ fn tombstone(key: &Key, uid: &Arc<str>) -> Tombstone {
         namespace: key.namespace.as_ref().into(),
         name: key.name.as_ref().into(),
         uid,
+        version,
     }
 }

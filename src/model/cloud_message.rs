@@ -97,7 +97,7 @@ impl DeviceMember {
     }
 }
 
-/// A deleted object.
+/// An object that was deleted, or that a node is not to have any more.
 #[derive(Clone, Debug)]
 pub struct Tombstone {
     pub kind: Kind,
@@ -105,6 +105,8 @@ pub struct Tombstone {
     pub namespace: Box<str>,
     pub name: Box<str>,
     pub uid: Arc<str>,
+    /// `resourceVersion` of an object that exists and may come again; 0: it was deleted.
+    pub version: u64,
 }
 
 /// Why a request of a node failed: meta/v1 `Status`.

@@ -6,6 +6,7 @@ use edged::limits::{
     RECONCILE_SLICE_MS, UNREAD_LOGGED_MAX, UNUSED_MS,
 };
 use edged::model::api::{Kind, Verb};
+use edged::model::message::Message;
 use edged::wire::kubeedge;
 use serde_json::{Value, json};
 
@@ -150,6 +151,33 @@ fn what_no_pod_of_a_node_uses_is_kept_for_a_while_and_found_when_all_nodes_were_
         }
         assert_eq!(left, 0);
     }
+}
+
+/// An agent takes an object again that it was told to remove only where it may come again.
+#[test]
+fn a_node_is_told_whether_what_it_removes_may_come_again() {
+    let mut world =
+        listed(&[(Kind::Node, node("e1")), (Kind::Pod, pod_with("web", "e1", "m", "s"))]);
+    let map = world.cluster.apply(Kind::ConfigMap, config_map("m", "1"));
+    let secret = json!({"metadata": {"name": "s", "namespace": "n"}, "data": {}});
+    world.cluster.apply(Kind::Secret, secret);
+    world.connect("e1");
+    world.pass(1_000);
+    world.cluster.remove(&(Kind::Secret, "n".to_owned(), "s".to_owned()));
+    world.cluster.remove(&(Kind::Pod, "n".to_owned(), "web".to_owned()));
+    world.pass(1_000);
+    pass(&mut world, UNUSED_MS + RECONCILE_MS);
+    let version = |resource: &str| {
+        let messages = &world.edges["e1"].messages;
+        let is_it =
+            |it: &&Message| (&*it.route.operation, &*it.route.resource) == ("delete", resource);
+        let deletion = messages.iter().find(is_it).expect("a deletion");
+        let content = deletion.content.as_ref().expect("content").get();
+        let content: Value = serde_json::from_str(content).expect("JSON");
+        content["metadata"]["resourceVersion"].clone()
+    };
+    assert_eq!(version("n/configmap/m"), map["metadata"]["resourceVersion"], "nobody uses it");
+    assert_eq!(version("n/secret/s"), Value::Null, "it was deleted");
 }
 
 #[test]

@@ -112,9 +112,14 @@ fn a_node_reads_what_the_controller_writes() {
         namespace: "default".into(),
         name: "cm".into(),
         uid: "u".into(),
+        version: 0,
     };
-    let deleted = to_node(Content::Tombstone(Box::new(deleted)), "delete");
-    assert!(matches!(deleted, Down::Delete { uid, .. } if *uid == *"u"));
+    let unused = Tombstone { version: 7, ..deleted.clone() };
+    for (tombstone, expected) in [(deleted, 0), (unused, 7)] {
+        let deleted = to_node(Content::Tombstone(Box::new(tombstone)), "delete");
+        let Down::Delete { uid, version, .. } = deleted else { panic!("no deletion") };
+        assert_eq!((&*uid, version), ("u", expected));
+    }
     let answer = |content: Content| match to_node(content, "response") {
         Down::Answer(to, answer) => {
             assert_eq!(*to, *"q");

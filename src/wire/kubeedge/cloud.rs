@@ -132,10 +132,13 @@ fn applied(request: &str, result: Result<&str, &Failure>) -> Value {
 }
 
 fn tombstone(deleted: &Tombstone) -> Box<RawValue> {
-    let Tombstone { kind, namespace, name, uid } = deleted;
+    let Tombstone { kind, namespace, name, uid, version } = deleted;
     let mut metadata = json!({"name": name, "uid": **uid});
     if !namespace.is_empty() {
         metadata["namespace"] = json!(namespace);
+    }
+    if *version > 0 {
+        metadata["resourceVersion"] = json!(version.to_string());
     }
     json(&json!({
         "kind": kind.name(), "apiVersion": kind.api_version(), "metadata": metadata,
