@@ -10,7 +10,7 @@ use edged::model::selector::{FieldSelector, LabelSelector, Labels, SelectableFie
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::cluster::{raw, refused};
+use super::cluster::{raw, refused};
 
 /// Namespace and name.
 pub type Place = (String, String);

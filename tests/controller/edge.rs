@@ -8,7 +8,7 @@ use edged::model::message::{Header, Message, Route};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
-use crate::world::World;
+use super::world::World;
 
 #[derive(Default)]
 pub struct Edge {

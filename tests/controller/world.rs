@@ -19,9 +19,9 @@ use edged::model::router::{NodeRuleRow, RouterAction, RouterEvent};
 use edged::model::sync::{Change, Record};
 use edged::wire::kubeedge;
 
-use crate::any_cluster::AnyCluster;
-use crate::cluster::{Cluster, raw, refused};
-use crate::edge::Edge;
+use super::any_cluster::AnyCluster;
+use super::cluster::{Cluster, raw, refused};
+use super::edge::Edge;
 
 /// Probabilities of faults, in thousandths.
 #[derive(Clone, Copy, Debug, Default)]

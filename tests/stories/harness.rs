@@ -104,7 +104,8 @@ pub struct Harness {
     pub reopening: Option<CallId>,
     /// The newest attempt with a log, of any container.
     pub newest_log: Option<u32>,
-    made: u32,
+    /// The number of ids given out.
+    pub made: u32,
 }
 
 /// Duration of a job.

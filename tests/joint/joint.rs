@@ -1,0 +1,265 @@
+//! A node and its cloud, joined by a link.
+
+use std::collections::BTreeMap;
+
+use edged::agent::Config;
+use edged::agent::event::Event;
+use edged::controller::SyncStore;
+use edged::model::api::Kind;
+use edged::model::cri::ContainerState;
+use edged::model::link::Cause;
+use edged::model::meta::{Change, Row, Saved};
+use serde_json::{Value, json};
+
+use crate::cloud_harness::CloudHarness;
+use crate::controller::cluster::{Cluster, Name};
+use crate::controller::world::{Faults, World};
+
+/// The name of the node.
+pub(crate) const NODE: &str = "gw";
+
+pub(crate) struct Joint {
+    pub(crate) world: World,
+    pub(crate) node: CloudHarness,
+    /// The rows of the agent's store.
+    store: BTreeMap<Box<str>, Row>,
+    /// The link is up, as the node knows.
+    is_linked: bool,
+    /// The node's dials arrive.
+    pub(crate) is_reachable: bool,
+    /// Up to when the cloud has lived, by the node's clock, milliseconds.
+    lived_ms: u64,
+    keepalive_ms: u64,
+}
+
+pub(crate) fn name(kind: Kind, name: &str) -> Name {
+    (kind, "n".to_owned(), name.to_owned())
+}
+
+/// A pod of the node; with the content of this ConfigMap, if one is named.
+pub(crate) fn pod(name: &str, map: Option<&str>) -> Value {
+    let mut pod = json!({"kind": "Pod", "apiVersion": "v1",
+        "metadata": {"name": name, "namespace": "n"},
+        "spec": {"nodeName": NODE, "containers": [{"name": "c", "image": "i:1"}]},
+        "status": {"phase": "Pending"}});
+    if let Some(map) = map {
+        pod["spec"]["volumes"] = json!([{"name": "v", "configMap": {"name": map}}]);
+        pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
+    }
+    pod
+}
+
+pub(crate) fn config_map(name: &str, value: &str) -> Value {
+    json!({"kind": "ConfigMap", "apiVersion": "v1",
+        "metadata": {"name": name, "namespace": "n"}, "data": {"k": value}})
+}
+
+impl Joint {
+    /// The node has registered, and nothing is there yet.
+    pub(crate) fn new(sync: SyncStore, seed: u64) -> Self {
+        let mut joint = Self {
+            world: World::keeping(sync, seed, Cluster::default(), Faults::default()),
+            node: CloudHarness::on(NODE, Saved::kept(Vec::new())),
+            store: BTreeMap::new(),
+            is_linked: false,
+            is_reachable: true,
+            lived_ms: 0,
+            keepalive_ms: 0,
+        };
+        joint.lived_ms = joint.node_ms();
+        joint.pass(5_000);
+        joint
+    }
+
+    fn node_ms(&self) -> u64 {
+        self.node.harness.now.boot.0
+    }
+
+    /// Time passes for both.
+    pub(crate) fn pass(&mut self, ms: u64) {
+        let end = self.node_ms() + ms;
+        self.exchange();
+        while self.node_ms() < end {
+            let step = (end - self.node_ms()).min(1_000);
+            self.node.pass(step);
+            self.exchange();
+        }
+    }
+
+    /// Messages go to and fro until nobody has anything to say.
+    fn exchange(&mut self) {
+        for _ in 0..1_000 {
+            self.node.work();
+            self.keep_changes();
+            self.world.pass(self.node_ms().saturating_sub(self.lived_ms));
+            self.lived_ms = self.lived_ms.max(self.node_ms());
+            self.link();
+            if !self.deliver() {
+                return;
+            }
+        }
+        panic!("the node and its cloud do not stop talking");
+    }
+
+    fn keep_changes(&mut self) {
+        for change in std::mem::take(&mut self.node.written) {
+            match change {
+                Change::Put(row) => drop(self.store.insert(row.key.clone(), row)),
+                Change::Delete { key } => drop(self.store.remove(&key)),
+                _ => {}
+            }
+        }
+    }
+
+    /// The link comes up where the node dials, and goes down where the cloud has closed it.
+    fn link(&mut self) {
+        if self.is_linked && self.world.session(NODE).is_none() {
+            self.is_linked = false;
+            self.node.disconnect();
+        }
+        if !self.node.dialled.is_empty() && self.is_reachable {
+            self.world.connect(NODE);
+            self.world.edge(NODE).deaf = true;
+            self.world.edge(NODE).messages.clear();
+            self.world.pass(100);
+            if self.world.session(NODE).is_some() {
+                self.is_linked = true;
+                self.node.connect();
+            }
+        } else if let Some(session) = self.node.dialled.pop() {
+            let cause = Cause::Link("no route to host".to_owned());
+            self.node.harness.deliver(Event::LinkDown(session, cause));
+            self.node.settle();
+        }
+    }
+
+    /// Returns whether somebody has got something.
+    fn deliver(&mut self) -> bool {
+        let sent = std::mem::take(&mut self.node.sent);
+        if !self.is_linked {
+            return false;
+        }
+        let received = std::mem::take(&mut self.world.edge(NODE).messages);
+        let is_news = !sent.is_empty() || !received.is_empty();
+        for message in sent {
+            if self.world.session(NODE).is_some() {
+                self.world.send(NODE, message);
+            }
+        }
+        for message in received {
+            self.node.replay(&message);
+        }
+        if self.node_ms() >= self.keepalive_ms + 10_000 && self.world.session(NODE).is_some() {
+            self.keepalive_ms = self.node_ms();
+            let keepalive = self.world.edge(NODE).keepalive();
+            self.world.send(NODE, keepalive);
+            self.node.sign_of_life();
+        }
+        is_news
+    }
+
+    // ---- what goes wrong ----
+
+    /// The link breaks; both notice.
+    pub(crate) fn cut(&mut self) {
+        if let Some(session) = self.world.session(NODE) {
+            self.world.disconnect(session);
+        }
+        if self.is_linked {
+            self.is_linked = false;
+            self.node.disconnect();
+        }
+    }
+
+    /// The agent is started again. The pods run on.
+    pub(crate) fn restart_agent(&mut self) {
+        self.keep_changes();
+        self.cut();
+        let rows = self.store.values().cloned().collect();
+        let before = &mut self.node.harness;
+        let sandboxes = std::mem::take(&mut before.sandboxes);
+        let containers = std::mem::take(&mut before.containers);
+        let exit_codes = std::mem::take(&mut before.exit_codes);
+        let (wall, made) = (before.now.wall, before.made);
+        let set = |config: &mut Config| NODE.clone_into(&mut config.node_name);
+        self.node = CloudHarness::beside(Saved::kept(rows), set, |harness| {
+            harness.now.wall = wall;
+            harness.sandboxes = sandboxes;
+            harness.containers = containers;
+            harness.exit_codes = exit_codes;
+            harness.made = made;
+        });
+        self.lived_ms = self.node_ms();
+        self.keepalive_ms = 0;
+        self.exchange();
+    }
+
+    // ---- users ----
+
+    pub(crate) fn apply(&mut self, kind: Kind, object: Value) {
+        self.world.cluster.apply(kind, object);
+        self.exchange();
+    }
+
+    pub(crate) fn delete_pod(&mut self, pod: &str) {
+        self.world.cluster.delete_pod(&name(Kind::Pod, pod));
+        self.exchange();
+    }
+
+    pub(crate) fn remove(&mut self, kind: Kind, of: &str) {
+        self.world.cluster.remove(&name(kind, of));
+        self.exchange();
+    }
+
+    // ---- what is seen ----
+
+    /// The pods in the API server: name, uid and phase.
+    pub(crate) fn wanted(&self) -> Vec<(String, String, String)> {
+        let pods = self.world.cluster.objects.iter().filter(|((kind, ..), _)| *kind == Kind::Pod);
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        pods.map(|((.., name), pod)| {
+            (name.clone(), text(&pod["metadata"]["uid"]), text(&pod["status"]["phase"]))
+        })
+        .collect()
+    }
+
+    /// The uids of the pods with a container that runs.
+    pub(crate) fn running(&self) -> Vec<String> {
+        let all = &self.node.harness.containers;
+        let running = all.iter().filter(|it| it.state == ContainerState::Running);
+        let mut uids: Vec<String> =
+            running.filter_map(|it| Some(it.pod.as_ref()?.uid.to_string())).collect();
+        uids.sort();
+        uids
+    }
+
+    /// The value in the node's copy of a ConfigMap.
+    pub(crate) fn kept(&self, map: &str) -> Option<String> {
+        let row = self.store.get(&*format!("n/configmap/{map}"))?;
+        let map: Value = serde_json::from_str(&row.value).expect("JSON");
+        Some(map["data"]["k"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// Each pod of the API server runs and is reported as running, and no other runs.
+    #[track_caller]
+    pub(crate) fn is_settled(&self) {
+        let wanted = self.wanted();
+        for (name, _, phase) in &wanted {
+            assert_eq!(
+                phase,
+                "Running",
+                "{name} in the API server; log of the node:\n{}",
+                self.log()
+            );
+        }
+        let mut uids: Vec<String> = wanted.into_iter().map(|(_, uid, _)| uid).collect();
+        uids.sort();
+        assert_eq!(self.running(), uids, "the node:\n{}", self.log());
+    }
+
+    /// What both have logged, for a test that fails.
+    fn log(&self) -> String {
+        let (node, cloud) = (&self.node.harness, &self.world.logs);
+        format!("{}\n{:?}\nof the cloud:\n{}", node.log.join("\n"), node.events, cloud.join("\n"))
+    }
+}
