@@ -8,7 +8,7 @@ use edged::controller::SyncStore;
 use edged::model::api::Kind;
 use edged::model::cri::ContainerState;
 use edged::model::link::Cause;
-use edged::model::meta::{Change, Row, Saved};
+use edged::model::meta::{Change, Row, Saved, StoreOrigin};
 use serde_json::{Value, json};
 
 use crate::cloud_harness::CloudHarness;
@@ -174,15 +174,27 @@ impl Joint {
     /// The agent is started again. The pods run on.
     pub(crate) fn restart_agent(&mut self) {
         self.keep_changes();
+        self.start_agent(StoreOrigin::Kept);
+    }
+
+    /// The agent is started again, with an empty store: the file was damaged. The pods run on.
+    pub(crate) fn lose_store(&mut self) {
+        self.node.written.clear();
+        self.store.clear();
+        self.start_agent(StoreOrigin::Lost("damaged".to_owned()));
+    }
+
+    fn start_agent(&mut self, origin: StoreOrigin) {
         self.cut();
-        let rows = self.store.values().cloned().collect();
+        self.keep_changes();
+        let saved = Saved::new(self.store.values().cloned().collect(), origin);
         let before = &mut self.node.harness;
         let sandboxes = std::mem::take(&mut before.sandboxes);
         let containers = std::mem::take(&mut before.containers);
         let exit_codes = std::mem::take(&mut before.exit_codes);
         let (wall, made) = (before.now.wall, before.made);
         let set = |config: &mut Config| NODE.clone_into(&mut config.node_name);
-        self.node = CloudHarness::beside(Saved::kept(rows), set, |harness| {
+        self.node = CloudHarness::beside(saved, set, |harness| {
             harness.now.wall = wall;
             harness.sandboxes = sandboxes;
             harness.containers = containers;
@@ -208,6 +220,12 @@ impl Joint {
 
     pub(crate) fn remove(&mut self, kind: Kind, of: &str) {
         self.world.cluster.remove(&name(kind, of));
+        self.exchange();
+    }
+
+    /// Deletes the Node.
+    pub(crate) fn delete_node(&mut self) {
+        self.world.cluster.remove(&(Kind::Node, String::new(), NODE.to_owned()));
         self.exchange();
     }
 
@@ -258,7 +276,7 @@ impl Joint {
     }
 
     /// What both have logged, for a test that fails.
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         let (node, cloud) = (&self.node.harness, &self.world.logs);
         format!("{}\n{:?}\nof the cloud:\n{}", node.log.join("\n"), node.events, cloud.join("\n"))
     }

@@ -90,3 +90,41 @@ fn what_happened_while_either_was_away_is_made_up_for() {
         assert_eq!(joint.kept("m").as_deref(), Some("2"));
     }
 }
+
+#[test]
+fn a_node_that_was_deleted_comes_back_with_its_pods() {
+    for sync in EACH {
+        let mut joint = Joint::new(sync, 1);
+        joint.apply(Kind::ConfigMap, config_map("m", "1"));
+        joint.apply(Kind::Pod, pod("web", Some("m")));
+        joint.pass(5_000);
+        joint.delete_node();
+        joint.pass(180_000);
+        joint.is_settled();
+        joint.apply(Kind::ConfigMap, config_map("m", "2"));
+        joint.pass(5_000);
+        assert_eq!(joint.kept("m").as_deref(), Some("2"));
+    }
+}
+
+#[test]
+fn a_node_that_lost_its_store_gets_everything_again() {
+    for sync in EACH {
+        let mut joint = Joint::new(sync, 1);
+        joint.apply(Kind::ConfigMap, config_map("m", "1"));
+        joint.apply(Kind::Pod, pod("stays", Some("m")));
+        joint.apply(Kind::Pod, pod("goes", None));
+        joint.pass(5_000);
+        joint.is_reachable = false;
+        joint.cut();
+        joint.delete_pod("goes");
+        joint.lose_store();
+        joint.pass(60_000);
+        assert_eq!(joint.running().len(), 2, "they run on: {}", joint.log());
+        joint.is_reachable = true;
+        joint.pass(180_000);
+        joint.is_settled();
+        assert_eq!(joint.wanted().len(), 1);
+        assert_eq!(joint.kept("m").as_deref(), Some("1"));
+    }
+}

@@ -49,7 +49,7 @@ impl Drawn {
     fn turn(&mut self) {
         let (pod_at, map_at) = (self.rng.below(4) as usize, self.rng.below(3) as usize);
         let pod_name = format!("p{pod_at}");
-        match self.rng.below(12) {
+        match self.rng.below(16) {
             0..=2 => {
                 let exists =
                     self.joint.world.cluster.objects.contains_key(&name(Kind::Pod, &pod_name));
@@ -75,6 +75,14 @@ impl Drawn {
             }
             9 => self.joint.restart_agent(),
             10 => self.joint.world.crash(),
+            11 => self.joint.lose_store(),
+            12 => self.joint.delete_node(),
+            13 => {
+                // By force, and at once another of this name.
+                self.pods[pod_at] = Some(None);
+                self.joint.remove(Kind::Pod, &pod_name);
+                self.joint.apply(Kind::Pod, pod(&pod_name, None));
+            }
             _ => self.container_exits(),
         }
         let ms = match self.rng.below(10) {

@@ -19,7 +19,7 @@ use edged::model::job::{JobError, JobSpec, LastWords};
 use edged::model::manifest::{File, Folder};
 use edged::model::map::Map;
 use edged::model::net::{Finding, Query};
-use edged::model::pod::Pod;
+use edged::model::pod::{Pod, SOURCE};
 use edged::model::probe::ProbeResults;
 #[cfg(feature = "streams")]
 use edged::model::stream::{StreamAnswer, StreamId};
@@ -474,7 +474,9 @@ impl Harness {
                 let sandbox = sandbox(&id, config.attempt, true);
                 let pod = Some(config.pod.clone());
                 let first_user = config.namespaces.users.map(|users| users.first);
-                self.sandboxes.push(Sandbox { pod, first_user, ..sandbox });
+                let source = config.annotations.get(SOURCE);
+                let source = source.map(|it| it.as_str().into());
+                self.sandboxes.push(Sandbox { pod, first_user, source, ..sandbox });
                 Reply::Sandbox(SandboxId(id))
             }
             Request::PodSandboxStatus(_) => Reply::SandboxStatus(Box::new(SandboxStatus {
