@@ -46,7 +46,7 @@ impl Shown<'_> {
 impl ClosedRecords {
     /// This record is deleted: the list of this round had named it, and it was written in this
     /// version or earlier.
-    pub(super) fn close(&mut self, record: Shown<'_>, round: u32) {
+    pub(super) fn close(&mut self, record: &Shown<'_>, round: u32) {
         let version = self.written.max(record.at);
         if version == 0 {
             // Nothing is stored in ObjectSyncs.
@@ -122,7 +122,7 @@ mod tests {
     fn a_record_is_closed_until_its_deletion_is_seen() {
         let (mut closed, web) = (ClosedRecords::default(), key("web"));
         closed.written(&shown(&key("other"), 7));
-        closed.close(shown(&web, 5), 0);
+        closed.close(&shown(&web, 5), 0);
         assert!(closed.is_past(&shown(&web, 7), 0), "what is later than all that was written here");
         assert!(!closed.is_past(&shown(&web, 8), 0), "somebody has made it again");
         assert!(!closed.is_past(&shown(&key("other"), 7), 0));
@@ -132,7 +132,7 @@ mod tests {
         assert!(closed.is_past(&shown(&web, 9), 0), "a call that was answered late");
         closed.deletion_seen(&shown(&web, 10));
         assert!(!closed.is_past(&shown(&web, 9), 0));
-        closed.close(shown(&web, 12), 0);
+        closed.close(&shown(&web, 12), 0);
         closed.open(&shown(&web, 0));
         assert!(!closed.is_past(&shown(&web, 12), 0), "it was made again here");
     }
@@ -142,7 +142,7 @@ mod tests {
         let mut closed = ClosedRecords::default();
         let node = Key::node("e1");
         for key in [&key("web"), &key("other"), &key("early"), &node] {
-            closed.close(shown(key, 5), if *key.name == *"early" { 3 } else { 0 });
+            closed.close(&shown(key, 5), if *key.name == *"early" { 3 } else { 0 });
         }
         assert!(closed.is_past(&shown(&key("web"), 4), 3));
         closed.listed(Kind::ObjectSync, 3);
@@ -158,7 +158,7 @@ mod tests {
     fn closed_records_have_a_limit() {
         let mut closed = ClosedRecords::default();
         for at in 0..=CLOSED_RECORDS_MAX {
-            closed.close(shown(&key(&at.to_string()), 5), 0);
+            closed.close(&shown(&key(&at.to_string()), 5), 0);
         }
         assert_eq!(closed.records.len(), CLOSED_RECORDS_MAX);
     }
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn a_table_needs_none() {
         let mut closed = ClosedRecords::default();
-        closed.close(shown(&key("web"), 0), 0);
+        closed.close(&shown(&key("web"), 0), 0);
         assert!(closed.records.is_empty());
     }
 }

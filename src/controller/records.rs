@@ -140,7 +140,7 @@ impl Cache {
 
     fn delete_stored(&mut self, id: NodeId, key: &Key, uid: &Arc<str>, at: u64, round: u32) {
         let node = &self.nodes.get(&id).expect("a node with an id exists").name;
-        self.closed.close(Shown { node, key, uid, at }, round);
+        self.closed.close(&Shown { node, key, uid, at }, round);
         self.ack_log.mark_changed(id, key, uid);
     }
 

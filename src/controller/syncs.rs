@@ -421,9 +421,9 @@ mod tests {
     }
 
     /// The answer to a call that has written an ObjectSync in this version.
-    fn answered(version: &str) -> CallResult {
-        Ok(raw::json(&json!({"metadata": {"name": "e1.first", "namespace": "n",
-            "resourceVersion": version}})))
+    fn answered(version: &str) -> Box<RawValue> {
+        raw::json(&json!({"metadata": {"name": "e1.first", "namespace": "n",
+            "resourceVersion": version}}))
     }
 
     #[test]
@@ -434,10 +434,10 @@ mod tests {
         cache.open_record(id, &key, &Arc::from("first"));
         let line = cache.ack_log.next(Instant(1)).expect("it is created");
         let mut out = Out::default();
-        cache.recorded(Instant(1), &line, Verb::Create, answered("4"), &mut out);
+        cache.recorded(Instant(1), &line, Verb::Create, Ok(answered("4")), &mut out);
         cache.close_record(id, &key, "first");
         let line = cache.ack_log.next(Instant(1)).expect("it is deleted");
-        cache.recorded(Instant(1), &line, Verb::Delete, answered("4"), &mut out);
+        cache.recorded(Instant(1), &line, Verb::Delete, Ok(answered("4")), &mut out);
         cache.at(id).link = None;
         let records = |cache: &Cache| cache.find("e1").map_or(0, |node| node.records.len());
         cache.adopt(&row("first"), 4, false);
@@ -465,7 +465,7 @@ mod tests {
         let line = cache.ack_log.next(Instant(1)).expect("it is written");
         let verb = cache.record_call(&line).verb;
         assert_eq!(verb, Verb::Patch(PatchType::Merge));
-        cache.recorded(Instant(1), &line, verb, answered("6"), &mut out);
+        cache.recorded(Instant(1), &line, verb, Ok(answered("6")), &mut out);
         cache.adopt(&row("first"), 5, true);
         assert_eq!(cache.nodes[&id].records.len(), 1);
         cache.adopt(&row("first"), 7, true);
