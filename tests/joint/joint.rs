@@ -9,6 +9,7 @@ use edged::model::api::Kind;
 use edged::model::cri::ContainerState;
 use edged::model::link::Cause;
 use edged::model::meta::{Change, Row, Saved, StoreOrigin};
+use edged::model::settings::DeviceSettings;
 use serde_json::{Value, json};
 
 use crate::cloud_harness::CloudHarness;
@@ -30,6 +31,11 @@ pub(crate) struct Joint {
     /// Up to when the cloud has lived, by the node's clock, milliseconds.
     lived_ms: u64,
     keepalive_ms: u64,
+}
+
+fn set(config: &mut Config) {
+    NODE.clone_into(&mut config.node_name);
+    config.devices = Some(DeviceSettings::default());
 }
 
 pub(crate) fn name(kind: Kind, name: &str) -> Name {
@@ -59,7 +65,7 @@ impl Joint {
     pub(crate) fn new(sync: SyncStore, seed: u64) -> Self {
         let mut joint = Self {
             world: World::keeping(sync, seed, Cluster::default(), Faults::default()),
-            node: CloudHarness::on(NODE, Saved::kept(Vec::new())),
+            node: CloudHarness::set_up(Saved::kept(Vec::new()), set),
             store: BTreeMap::new(),
             is_linked: false,
             is_reachable: true,
@@ -193,7 +199,6 @@ impl Joint {
         let containers = std::mem::take(&mut before.containers);
         let exit_codes = std::mem::take(&mut before.exit_codes);
         let (wall, made) = (before.now.wall, before.made);
-        let set = |config: &mut Config| NODE.clone_into(&mut config.node_name);
         self.node = CloudHarness::beside(saved, set, |harness| {
             harness.now.wall = wall;
             harness.sandboxes = sandboxes;
@@ -249,6 +254,11 @@ impl Joint {
             running.filter_map(|it| Some(it.pod.as_ref()?.uid.to_string())).collect();
         uids.sort();
         uids
+    }
+
+    /// Whether the node's store has this row.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.store.contains_key(key)
     }
 
     /// The value in the node's copy of a ConfigMap.

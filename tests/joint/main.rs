@@ -18,6 +18,7 @@ mod cloud_harness;
 #[expect(dead_code, reason = "shared with the stories; not all of it is needed here")]
 mod cluster;
 mod controller;
+mod devices;
 #[path = "../stories/harness.rs"]
 #[expect(
     dead_code,

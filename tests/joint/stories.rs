@@ -6,7 +6,8 @@ use edged::model::api::Kind;
 
 use crate::joint::{Joint, config_map, pod};
 
-const EACH: [SyncStore; 2] = [SyncStore::Table, SyncStore::Objects];
+/// Wherever records are kept.
+pub(crate) const EACH: [SyncStore; 2] = [SyncStore::Table, SyncStore::Objects];
 
 #[test]
 fn a_pod_runs_is_reported_and_goes() {
