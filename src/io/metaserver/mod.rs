@@ -17,7 +17,6 @@ mod keys;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
@@ -119,7 +118,7 @@ impl Secure {
             }
         }
         if let IpAddr::V4(dummy) = dummy {
-            match self.link.hold(&BTreeSet::from([dummy])) {
+            match self.link.hold(&[dummy].into_iter().collect()) {
                 Ok(()) => self.is_held = true,
                 Err(fault) => {
                     self.is_held = false;
