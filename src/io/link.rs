@@ -29,7 +29,7 @@ use crate::wire::rtnetlink::{Reply, Request, replies};
 #[cfg(feature = "services")]
 pub const SERVICES: Name = Name { name: "edgemesh0", alias: "edged services" };
 /// That of MetaServer: EdgeCore's name.
-#[cfg(feature = "metaserver")]
+#[cfg(feature = "metaserver-auth")]
 pub const METASERVER: Name = Name { name: "edge-dummy0", alias: "edged metaserver" };
 const KINDS: [&str; 2] = ["dummy", "bridge"];
 
