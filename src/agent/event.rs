@@ -23,7 +23,7 @@ use crate::model::map::Map;
 #[cfg(feature = "cloud")]
 use crate::model::meta::{Change, DiskError, Revision, Saved};
 #[cfg(feature = "metaserver")]
-use crate::model::metaserver::{Call, Caller, ClientId, InCluster, Reply as MetaServerReply};
+use crate::model::metaserver::{Call, Caller, ClientId, Reply as MetaServerReply};
 use crate::model::net::{Finding, Query};
 use crate::model::probe::ProbeResults;
 use crate::model::recorded_event::RecordedEvent;
@@ -123,8 +123,8 @@ pub enum Event {
     #[cfg(feature = "metaserver")]
     MetaServerOpened(ClientId, Box<Call>, Caller),
     /// Where pods reach MetaServer, if they do; at start, and when that changes.
-    #[cfg(feature = "metaserver")]
-    InCluster(Option<Box<InCluster>>),
+    #[cfg(feature = "metaserver-auth")]
+    InCluster(Option<Box<crate::model::metaserver::InCluster>>),
     /// Such a client has left, or was answered.
     #[cfg(feature = "metaserver")]
     MetaServerClosed(ClientId),

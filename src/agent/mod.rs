@@ -321,7 +321,7 @@ impl Agent {
             Event::MetaServerOpened(..) | Event::MetaServerClosed(_) => {
                 self.handle_cloud(now, event);
             }
-            #[cfg(feature = "metaserver")]
+            #[cfg(feature = "metaserver-auth")]
             Event::InCluster(place) => {
                 let changed = self.cloud_objects.take_in_cluster(place);
                 self.pods.objects_changed(&changed);

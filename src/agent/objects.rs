@@ -33,7 +33,7 @@ pub struct Objects {
 }
 
 /// The ConfigMap of each namespace with the API server's CA.
-#[cfg(feature = "metaserver")]
+#[cfg(feature = "metaserver-auth")]
 pub const ROOT_CA: &str = "kube-root-ca.crt";
 
 /// Where a pod comes from, and the objects that it may use.
@@ -113,7 +113,7 @@ impl Objects {
 
     /// Pods reach MetaServer there from now on. Returns the keys of the objects that have other
     /// content for pods now.
-    #[cfg(feature = "metaserver")]
+    #[cfg(feature = "metaserver-auth")]
     pub fn take_in_cluster(&mut self, place: Option<Box<InCluster>>) -> BTreeSet<Key> {
         self.in_cluster = place;
         let is_root = |key: &&Key| key.kind == ObjectKind::ConfigMap && *key.name == *ROOT_CA;

@@ -7,13 +7,11 @@ mod modules;
 mod pods;
 mod reserved;
 
-#[cfg(feature = "metaserver")]
-use super::metaserver;
 use super::table::Rule::{Idle, Map, Module, Take as Set};
 use super::table::{
     Table, duration, endpoint, folder, ip, loopback, node_name, one_of, text, whole,
 };
-use super::{Config, builtin, cloud, devices, keys, service_bus, services, watchdog};
+use super::{Config, builtin, cloud, devices, keys, metaserver, service_bus, services, watchdog};
 use crate::limits::{BACKOFF_MAX_MS, MANIFEST_PODS_MAX};
 use crate::model::endpoint::Framing;
 use crate::model::error::Input;
@@ -41,6 +39,7 @@ pub fn overlay(config: &mut Config, bytes: &[u8]) -> Result<Vec<String>, Refusal
     keys::check(config)
         .and_then(|()| config.cloud.finish())
         .and_then(|()| devices::check(config))
+        .and_then(|()| metaserver::check(config))
         .map_err(|why| Refusal { line: at.line, column: at.column, why: why.to_string() })?;
     services::finish(config);
     Ok(unused)

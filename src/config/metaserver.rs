@@ -2,7 +2,13 @@
 //!
 //! `resources`, `clusterResources`, `writes` and `keadmCtl` are edged's own.
 
-use core::net::{SocketAddr, SocketAddrV4};
+#[cfg(feature = "metaserver-auth")]
+mod authorization;
+#[cfg(not(feature = "metaserver-auth"))]
+#[path = "metaserver/authorization/absent.rs"]
+mod authorization;
+
+use core::net::SocketAddr;
 use std::sync::Arc;
 
 use super::Config;
@@ -11,7 +17,7 @@ use crate::limits::METASERVER_RESOURCES_MAX;
 use crate::model::application::Gvr;
 use crate::model::error::Input;
 use crate::model::metaserver::{MetaServerSettings, Served};
-use crate::wire::tree::{Node, Value};
+use crate::wire::tree::Value;
 
 use Rule::{Map, Take as Set};
 
@@ -44,20 +50,26 @@ fn gates(config: &mut Config, value: &Value) -> Result<(), Input> {
     Ok(())
 }
 
+/// Only some programs can ask clients who they are.
+pub(super) fn check(config: &Config) -> Result<(), Input> {
+    check_gate(config, cfg!(feature = "metaserver-auth"))
+}
+
+/// An agent that ignored the gate would serve everybody.
+fn check_gate(config: &Config, has_auth: bool) -> Result<(), Input> {
+    if !has_auth && config.metaserver.settings().is_some_and(|it| it.requires_authorization) {
+        let expected = "false, or a program with the feature metaserver-auth (set full)";
+        return Err(Input::new("true", expected).at("featureGates.requireAuthorization"));
+    }
+    Ok(())
+}
+
 /// Below `modules.metaManager`.
 pub(super) const META: &[Row] = &[("metaServer", Map(&META_SERVER))];
 
 const META_SERVER: Table = Table {
     rules: &[
-        (
-            "apiAudiences",
-            Set(|config, value| {
-                config.metaserver.of_file.authorization.audiences = texts(value, "audiences")?;
-                Ok(())
-            }),
-        ),
         ("clusterResources", Set(|config, value| resources(config, value, false))),
-        ("dummyServer", Set(dummy)),
         (
             "enable",
             Set(|config, value| {
@@ -74,17 +86,6 @@ const META_SERVER: Table = Table {
         ),
         ("resources", Set(|config, value| resources(config, value, true))),
         ("server", Set(server)),
-        (
-            "serviceAccountIssuers",
-            Set(|config, value| {
-                let issuers = texts(value, "URLs")?;
-                if !issuers.is_empty() {
-                    config.metaserver.of_file.authorization.issuers = issuers;
-                }
-                Ok(())
-            }),
-        ),
-        ("serviceAccountKeyFiles", Set(key_files)),
         // Those of EdgeHub, in every file of keadm. EdgeCore itself has not used them since 1.17.
         ("tlsCaFile", Set(|_, value| text(value).map(drop))),
         ("tlsCertFile", Set(|_, value| text(value).map(drop))),
@@ -97,7 +98,7 @@ const META_SERVER: Table = Table {
             }),
         ),
     ],
-    more: &[],
+    more: &[authorization::META_SERVER],
     unused: "",
 };
 
@@ -112,42 +113,6 @@ fn server(config: &mut Config, value: &Value) -> Result<(), Input> {
     }
     config.metaserver.of_file.server = server;
     Ok(())
-}
-
-/// An address for a link of our own: pods of any network reach it through their gateway.
-fn dummy(config: &mut Config, value: &Value) -> Result<(), Input> {
-    let given = text(value)?;
-    let expected = "an IPv4 address that nothing else uses and a port: 169.254.30.10:10550";
-    let wrong = || Input::quoted(given, expected);
-    let address: SocketAddrV4 = given.parse().map_err(|_| wrong())?;
-    let ip = address.ip();
-    let is_usable = !ip.is_loopback() && !ip.is_unspecified() && !ip.is_multicast();
-    if !is_usable || ip.is_broadcast() || address.port() == 0 {
-        return Err(wrong());
-    }
-    config.metaserver.of_file.authorization.dummy = address.into();
-    Ok(())
-}
-
-fn key_files(config: &mut Config, value: &Value) -> Result<(), Input> {
-    let files = texts(value, "paths of public keys")?;
-    if let Some(wrong) = files.iter().find(|path| !path.starts_with('/')) {
-        return Err(Input::quoted(wrong, "an absolute path"));
-    }
-    config.metaserver.of_file.authorization.key_files = files;
-    Ok(())
-}
-
-fn texts(value: &Value, of: &str) -> Result<Vec<Box<str>>, Input> {
-    let list: &[Node] = match value {
-        Value::Null => &[],
-        Value::List(list) if list.len() <= METASERVER_RESOURCES_MAX => list,
-        other => {
-            let expected = format!("a list of {of}, of {METASERVER_RESOURCES_MAX} at most");
-            return Err(Input::new(other, expected));
-        }
-    };
-    list.iter().map(|node| text(&node.value).map(Box::from)).collect()
 }
 
 fn resources(config: &mut Config, value: &Value, namespaced: bool) -> Result<(), Input> {
@@ -229,34 +194,18 @@ mod tests {
     }
 
     #[test]
-    fn the_authenticated_form_is_a_gate_at_the_top() {
-        let keys = "enable: true, dummyServer: '10.9.0.1:1234', apiAudiences: [a, b], \
-                    serviceAccountIssuers: [https://i], serviceAccountKeyFiles: [/k.pub]";
-        let settings = |text: &str| {
-            let mut config = Config::default();
-            overlay(&mut config, text.as_bytes()).map_err(|why| why.to_string())?;
-            Ok::<_, String>(config.metaserver.settings().expect("it is on").clone())
-        };
-        let meta = format!("modules: {{metaManager: {{metaServer: {{{keys}}}}}}}\n");
-        assert_eq!(settings(&meta).expect("a good file").authorization(), None);
-        let gates = "featureGates: {requireAuthorization: true, moduleRestart: false}\n";
-        let settings_with = settings(&format!("{gates}{meta}")).expect("a good file");
-        let got = settings_with.authorization().expect("it is on");
-        assert_eq!(got.dummy.to_string(), "10.9.0.1:1234");
-        assert_eq!(got.audiences(), ["a".into(), "b".into()]);
-        assert_eq!(got.issuers, ["https://i".into()]);
-        assert_eq!(got.key_files, ["/k.pub".into()]);
-        // What keadm writes is the default.
-        let bare = format!(
-            "{gates}modules: {{metaManager: {{metaServer: {{enable: true, \
-            apiAudiences: null, serviceAccountIssuers: [], serviceAccountKeyFiles: null}}}}}}\n"
-        );
-        let settings_with = settings(&bare).expect("a good file");
-        let got = settings_with.authorization().expect("it is on");
-        assert_eq!(*got, crate::model::metaserver::Authorization::default());
-        assert_eq!(got.audiences(), got.issuers);
-        let why = settings("featureGates: {requireAuthorization: 1}\n").expect_err("no truth");
-        assert!(why.contains("true or false"), "{why}");
+    fn the_gate_is_refused_where_it_cannot_be_served_and_metaserver_is_on() {
+        let gate = "featureGates: {requireAuthorization: true}\n";
+        let on = "modules: {metaManager: {metaServer: {enable: true}}}\n";
+        let mut config = Config::default();
+        overlay(&mut config, gate.as_bytes()).expect("nothing is served");
+        check_gate(&config, false).expect("MetaServer is off");
+        let read = overlay(&mut config, on.as_bytes());
+        assert_eq!(read.is_ok(), cfg!(feature = "metaserver-auth"), "{read:?}");
+        check_gate(&config, true).expect("it is built in");
+        let why = check_gate(&config, false).expect_err("it is not built in").to_string();
+        assert!(why.contains("featureGates.requireAuthorization: got true"), "{why}");
+        assert!(why.contains("metaserver-auth"), "{why}");
     }
 
     #[test]
@@ -267,12 +216,6 @@ mod tests {
         for (line, want) in [
             ("server: '10.0.0.1:10550'", "a loopback address"),
             ("server: '127.0.0.1'", "an address and a port"),
-            ("dummyServer: '127.0.0.1:10550'", "an IPv4 address that nothing else uses"),
-            ("dummyServer: '0.0.0.0:10550'", "an IPv4 address that nothing else uses"),
-            ("dummyServer: '169.254.30.10:0'", "an IPv4 address that nothing else uses"),
-            ("dummyServer: '[fd00::1]:10550'", "an IPv4 address that nothing else uses"),
-            ("serviceAccountKeyFiles: [k.pub]", "an absolute path"),
-            ("apiAudiences: a", "a list of audiences"),
             ("server: '127.0.0.1:0'", "an address and a port"),
             ("resources: [v1/secrets=Secret]", "got secrets"),
             ("resources: [gateways]", "group/version/resource=Kind"),

@@ -9,7 +9,6 @@
 //!
 //! **If we crash here** the link stays with its addresses, and the next process takes it over.
 
-use std::collections::BTreeSet;
 use std::fmt;
 #[cfg(any(test, feature = "services"))]
 use std::io;
@@ -23,13 +22,14 @@ use nix::sys::socket::{
 };
 use nix::sys::time::{TimeVal, TimeValLike};
 
+use crate::model::map::Set;
 use crate::wire::rtnetlink::{Reply, Request, replies};
 
 /// That of Services: EdgeMesh's name, which existing files and habits have.
 #[cfg(feature = "services")]
 pub const SERVICES: Name = Name { name: "edgemesh0", alias: "edged services" };
 /// That of MetaServer: EdgeCore's name.
-#[cfg(feature = "metaserver")]
+#[cfg(feature = "metaserver-auth")]
 pub const METASERVER: Name = Name { name: "edge-dummy0", alias: "edged metaserver" };
 const KINDS: [&str; 2] = ["dummy", "bridge"];
 
@@ -47,7 +47,7 @@ pub(super) struct Link {
     alias: &'static str,
     serial: u32,
     /// Those that this process has set.
-    set: BTreeSet<Ipv4Addr>,
+    set: Set<Ipv4Addr>,
 }
 
 /// What could not be done, for a person.
@@ -72,11 +72,11 @@ struct Found {
 
 impl Link {
     pub(super) fn new(name: Name) -> Self {
-        Self { name: name.name, alias: name.alias, serial: 0, set: BTreeSet::new() }
+        Self { name: name.name, alias: name.alias, serial: 0, set: Set::new() }
     }
 
     /// Makes the link have these addresses; what it has of others' stays.
-    pub(super) fn hold(&mut self, wanted: &BTreeSet<Ipv4Addr>) -> Result<(), Fault> {
+    pub(super) fn hold(&mut self, wanted: &Set<Ipv4Addr>) -> Result<(), Fault> {
         let socket = open().map_err(|errno| fault("open", "netlink", errno))?;
         let found = match self.find(&socket)? {
             Some(found) => found,
@@ -87,17 +87,17 @@ impl Link {
             self.ask(&socket, "raise", &Request::RaiseLink { index, alias: None })?;
         }
         let has = self.addresses(&socket, index)?;
-        for ip in wanted.difference(&has) {
+        for ip in wanted.iter().filter(|ip| !has.contains(*ip)) {
             self.ask_about(&socket, "set", *ip, &Request::AddAddress { index, ip: *ip })?;
             self.set.insert(*ip);
         }
-        for ip in has.difference(wanted) {
+        for ip in has.iter().filter(|ip| !wanted.contains(*ip)) {
             if found.is_ours || self.set.contains(ip) {
                 self.ask_about(&socket, "remove", *ip, &Request::DeleteAddress { index, ip: *ip })?;
                 self.set.remove(ip);
             }
         }
-        self.set.extend(wanted.iter().filter(|_| found.is_ours));
+        self.set.extend(wanted.iter().filter(|_| found.is_ours).copied());
         Ok(())
     }
 
@@ -158,7 +158,7 @@ impl Link {
         }))
     }
 
-    fn addresses(&mut self, socket: &OwnedFd, index: u32) -> Result<BTreeSet<Ipv4Addr>, Fault> {
+    fn addresses(&mut self, socket: &OwnedFd, index: u32) -> Result<Set<Ipv4Addr>, Fault> {
         let answers = self.answers(socket, &Request::Addresses);
         let all = answers.map_err(|errno| fault("list", "addresses", errno))?;
         let of_link = all.into_iter().filter_map(|reply| match reply {

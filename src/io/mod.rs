@@ -63,11 +63,11 @@ pub mod image_import;
 #[cfg(not(feature = "images"))]
 #[path = "image_import/absent.rs"]
 pub mod image_import;
-#[cfg(any(feature = "controller", feature = "metaserver"))]
+#[cfg(any(feature = "controller", feature = "metaserver-auth"))]
 mod issuer;
 pub mod job;
 mod jobs;
-#[cfg(any(feature = "metaserver", feature = "services"))]
+#[cfg(any(feature = "metaserver-auth", feature = "services"))]
 pub mod link;
 pub mod lock;
 pub mod log;

@@ -76,13 +76,13 @@ impl Tls {
     }
 
     /// Ends the registration of the socket.
-    #[cfg(any(feature = "controller", feature = "metaserver"))]
+    #[cfg(any(feature = "controller", feature = "metaserver-auth"))]
     pub(in crate::io) fn deregister(&mut self, registry: &mio::Registry) -> io::Result<()> {
         registry.deregister(&mut self.socket)
     }
 
     /// Registers the socket again.
-    #[cfg(any(feature = "controller", feature = "metaserver"))]
+    #[cfg(any(feature = "controller", feature = "metaserver-auth"))]
     pub(in crate::io) fn register(
         &mut self,
         registry: &mio::Registry,
@@ -93,7 +93,7 @@ impl Tls {
     }
 
     /// Closes the sending direction; the other end receives all that was sent, and the end.
-    #[cfg(any(feature = "controller", feature = "metaserver"))]
+    #[cfg(any(feature = "controller", feature = "metaserver-auth"))]
     pub(in crate::io) fn shut_write(&mut self) {
         let _ = self.socket.shutdown(std::net::Shutdown::Write);
     }

@@ -5,13 +5,13 @@ use std::io::{self, ErrorKind, Read, Write};
 use mio::{Registry, Token};
 
 use crate::io::socket::Stream;
-#[cfg(feature = "metaserver")]
+#[cfg(feature = "metaserver-auth")]
 use crate::io::tls::Tls;
 
 #[derive(Debug)]
 pub enum Transport {
     Plain(Stream),
-    #[cfg(feature = "metaserver")]
+    #[cfg(feature = "metaserver-auth")]
     Tls(Box<Tls>),
 }
 
@@ -19,7 +19,7 @@ impl Transport {
     pub(in crate::io) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         match self {
             Self::Plain(stream) => stream.register(registry, token),
-            #[cfg(feature = "metaserver")]
+            #[cfg(feature = "metaserver-auth")]
             Self::Tls(tls) => tls.register(registry, token),
         }
     }
@@ -27,7 +27,7 @@ impl Transport {
     pub(in crate::io) fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
         match self {
             Self::Plain(stream) => stream.deregister(registry),
-            #[cfg(feature = "metaserver")]
+            #[cfg(feature = "metaserver-auth")]
             Self::Tls(tls) => tls.deregister(registry),
         }
     }
@@ -35,14 +35,14 @@ impl Transport {
     /// Whoever connects has to show who he is.
     #[cfg(feature = "metaserver")]
     pub(in crate::io) fn is_tls(&self) -> bool {
-        matches!(self, Self::Tls(_))
+        !matches!(self, Self::Plain(_))
     }
 
     /// Starts a turn with its full allowance of reads.
     pub(in crate::io) fn begin_turn(&mut self) {
         match self {
             Self::Plain(_) => {}
-            #[cfg(feature = "metaserver")]
+            #[cfg(feature = "metaserver-auth")]
             Self::Tls(tls) => tls.begin_turn(),
         }
     }
@@ -51,7 +51,7 @@ impl Transport {
     pub(in crate::io) fn has_more(&self) -> bool {
         match self {
             Self::Plain(_) => false,
-            #[cfg(feature = "metaserver")]
+            #[cfg(feature = "metaserver-auth")]
             Self::Tls(tls) => tls.more,
         }
     }
@@ -69,7 +69,7 @@ impl Transport {
     pub(in crate::io) fn shutdown_write(&mut self) -> io::Result<()> {
         match self {
             Self::Plain(stream) => stream.shutdown_write(),
-            #[cfg(feature = "metaserver")]
+            #[cfg(feature = "metaserver-auth")]
             Self::Tls(tls) => {
                 tls.send_close();
                 tls.shut_write();
@@ -83,7 +83,7 @@ impl Read for Transport {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain(stream) => stream.read(to),
-            #[cfg(feature = "metaserver")]
+            #[cfg(feature = "metaserver-auth")]
             Self::Tls(tls) => tls.read(to),
         }
     }
@@ -93,7 +93,7 @@ impl Write for Transport {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(stream) => stream.write(from),
-            #[cfg(feature = "metaserver")]
+            #[cfg(feature = "metaserver-auth")]
             Self::Tls(tls) => tls.write(from),
         }
     }
@@ -101,7 +101,7 @@ impl Write for Transport {
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::Plain(stream) => stream.flush(),
-            #[cfg(feature = "metaserver")]
+            #[cfg(feature = "metaserver-auth")]
             Self::Tls(tls) => tls.flush(),
         }
     }

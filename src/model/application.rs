@@ -1,9 +1,9 @@
 //! What MetaServer and the cloud's dynamic controller speak of: resources, selections of their
 //! objects, and requests for them (metaserver.md, sections 4 and 6).
 
-use std::collections::BTreeSet;
 use std::fmt;
 
+use super::map::Set;
 use super::selector::{LabelSelector, Labels};
 
 /// Group, version and resource.
@@ -73,7 +73,7 @@ pub struct Scope {
     /// `status.phase` of pods; empty: any.
     pub phase: Box<str>,
     /// What it is not.
-    pub other_phases: BTreeSet<Box<str>>,
+    pub other_phases: Set<Box<str>>,
 }
 
 impl Scope {

@@ -10,11 +10,11 @@ use std::ops::Index;
 use std::slice;
 
 /// Keys ascend, each once.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Map<K, V>(Vec<(K, V)>);
 
 /// Keys ascend, each once.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Set<K>(Map<K, ()>);
 
 impl<K: Ord, V> Map<K, V> {

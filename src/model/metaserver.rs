@@ -74,9 +74,11 @@ impl Default for Authorization {
 }
 
 impl MetaServerSettings {
-    /// `None`: nobody is asked who he is.
+    /// `None`: nobody is asked who he is. Without the feature `metaserver-auth` the configuration
+    /// refuses the gate.
     pub fn authorization(&self) -> Option<&Authorization> {
-        self.requires_authorization.then_some(&self.authorization)
+        let is_on = cfg!(feature = "metaserver-auth") && self.requires_authorization;
+        is_on.then_some(&self.authorization)
     }
 
     /// Whether clients may change objects: some of them, where RBAC decides.

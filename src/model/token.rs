@@ -117,7 +117,7 @@ impl Token {
 }
 
 /// SHA-256 of a token, in hex: a name of it that gives nobody its rights.
-#[cfg(feature = "metaserver")]
+#[cfg(feature = "metaserver-auth")]
 pub fn digest(token: &str) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, token.as_bytes());
     super::hex::encode(digest.as_ref())

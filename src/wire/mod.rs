@@ -21,7 +21,7 @@ pub mod hpack;
 pub mod http1;
 #[cfg(any(feature = "node-jobs", feature = "runtime"))]
 pub mod inflate;
-#[cfg(feature = "metaserver")]
+#[cfg(feature = "metaserver-auth")]
 pub mod jwt;
 #[cfg(feature = "controller")]
 pub mod kubeconfig;
@@ -52,7 +52,7 @@ pub mod rest;
 #[cfg(feature = "controller")]
 pub mod router;
 pub mod rpc;
-#[cfg(any(feature = "metaserver", feature = "services"))]
+#[cfg(any(feature = "metaserver-auth", feature = "services"))]
 pub mod rtnetlink;
 #[cfg(feature = "servicebus")]
 pub mod service_bus;

@@ -47,7 +47,7 @@ mod cloud_lost;
 mod cloud_memory;
 #[cfg(feature = "metaserver")]
 mod cloud_metaserver;
-#[cfg(feature = "metaserver")]
+#[cfg(feature = "metaserver-auth")]
 mod cloud_metaserver_access;
 #[cfg(feature = "cloud")]
 mod cloud_mirror;

@@ -1,6 +1,10 @@
 //! Connects MetaServer with the cloud side: its requests, the objects that the cloud pushes, and
 //! the rows that are saved with those of `meta`.
 
+#[cfg(feature = "metaserver-auth")]
+mod access;
+#[cfg(not(feature = "metaserver-auth"))]
+#[path = "metaserver/access/absent.rs"]
 mod access;
 mod hold;
 mod restart;

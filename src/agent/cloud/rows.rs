@@ -27,10 +27,10 @@ use serde_json::{Value, json};
 
 use crate::agent;
 use crate::agent::pod::DISRUPTED;
-#[cfg(feature = "metaserver")]
+#[cfg(feature = "metaserver-auth")]
 use crate::limits::ACCESS_VALUES_MAX;
 use crate::limits::Budget;
-#[cfg(feature = "metaserver")]
+#[cfg(feature = "metaserver-auth")]
 use crate::model::access::Access;
 #[cfg(feature = "devices")]
 use crate::model::base64;
@@ -108,7 +108,7 @@ pub(super) enum StoredObject {
     #[cfg(feature = "node-jobs")]
     NodeJob(Arc<StoredJob>),
     /// What a service account may do here.
-    #[cfg(feature = "metaserver")]
+    #[cfg(feature = "metaserver-auth")]
     Access(Arc<Access>),
     /// The pod of this uid was held, and somebody on the node has released it.
     #[cfg(feature = "metaserver")]
@@ -136,7 +136,7 @@ pub(super) const TERMINAL_STATUS: &str = "podpatch";
 pub(super) const RELEASE: &str = "podrelease";
 
 /// The kind of the rows of rules for service accounts.
-#[cfg(feature = "metaserver")]
+#[cfg(feature = "metaserver-auth")]
 pub(super) const ACCESS: &str = "serviceaccountaccess";
 
 /// The kinds of the rows that the node makes of a pod.
@@ -175,7 +175,7 @@ impl StoredObject {
             Self::Mirror(it) => it.uid.len() + it.of.len(),
             #[cfg(feature = "metaserver")]
             Self::Released(uid) => uid.len(),
-            #[cfg(feature = "metaserver")]
+            #[cfg(feature = "metaserver-auth")]
             Self::Access(access) => size_of::<Access>() + access.heap_bytes(),
             #[cfg(feature = "devices")]
             Self::Device(device) => device.heap_bytes(),
@@ -257,7 +257,7 @@ pub(super) fn read<'a>(kind: &'a str, value: &str, budget: &Budget) -> Result<Co
             .map_err(|why| format!("content of a pod: {why}"))?;
         gates = read_gates(&object);
     }
-    #[cfg(feature = "metaserver")]
+    #[cfg(feature = "metaserver-auth")]
     if kind == ACCESS {
         tree::within_values(&text, ACCESS_VALUES_MAX, budget)
             .map_err(|why| format!("content of a {kind}: {why}"))?;
@@ -570,7 +570,7 @@ fn stored_object(
         #[cfg(feature = "services")]
         SERVICE => object(Object::Service(Box::new(tree::of_json(text)?))),
         "serviceaccounttoken" => StoredObject::Token(Arc::new(tree::of_json(text)?)),
-        #[cfg(feature = "metaserver")]
+        #[cfg(feature = "metaserver-auth")]
         ACCESS => StoredObject::Access(Arc::new(tree::of_json(text)?)),
         #[cfg(feature = "metaserver")]
         RELEASE => StoredObject::Released(uid.into()),
@@ -711,7 +711,7 @@ mod tests {
         assert_eq!(pod.spec.readiness_gates[0].reported, Some("True"));
     }
 
-    #[cfg(feature = "metaserver")]
+    #[cfg(feature = "metaserver-auth")]
     #[test]
     fn rules_of_a_service_account_are_bounded() {
         let of = |verbs: usize| {

@@ -18,8 +18,6 @@
 //!
 //! If we crash here: the stored Services apply, and the next connection lists again.
 
-use std::collections::BTreeSet;
-
 use super::meta::{ChangeOutcome, Meta};
 use super::requests::{CloudContext, RequestKind};
 use super::rows::SERVICE;
@@ -30,6 +28,7 @@ use crate::agent::time::{Instant, Now};
 use crate::limits::{SERVICES_LIST_PAGE, SERVICES_LIST_RETRY_MS, SERVICES_MAX};
 use crate::model::application::{Gvr, Scope};
 use crate::model::downstream::PodPage;
+use crate::model::map::Set;
 use crate::model::upstream::Up;
 
 #[derive(Debug)]
@@ -38,7 +37,7 @@ pub(super) struct ServiceWatch {
     scope: Scope,
     state: State,
     /// The keys of the pages so far.
-    listed: BTreeSet<Box<str>>,
+    listed: Set<Box<str>>,
     /// A page had more than is stored: what is missing in it may exist.
     is_partial: bool,
     /// The last trouble that was logged.
@@ -62,7 +61,7 @@ impl ServiceWatch {
             is_on: config.services.is_some(),
             scope: Scope::all(Gvr::new("", "v1", "services")),
             state: State::Waiting(Instant(0)),
-            listed: BTreeSet::new(),
+            listed: Set::new(),
             is_partial: false,
             logged: None,
         }
@@ -75,7 +74,7 @@ impl ServiceWatch {
 
     fn begin(&mut self, at: Instant) {
         self.state = State::Waiting(at);
-        self.listed.clear();
+        self.listed = Set::new();
         self.is_partial = false;
     }
 

@@ -15,7 +15,7 @@ use super::rows;
 use super::rows::StoredObject;
 use crate::agent::Config;
 use crate::agent::time::{Instant, Now, Rng};
-#[cfg(feature = "metaserver")]
+#[cfg(feature = "metaserver-auth")]
 use crate::limits::TOKENS_REPLACED_MAX;
 use crate::limits::{QUERY_RETRY_MS, TOKEN_AGAIN_MS, TOKEN_AGE_MAX_S};
 use crate::model::map::Map;
@@ -32,7 +32,7 @@ pub(super) struct Tokens {
     /// By the key of the row.
     needs: Map<Box<str>, Need>,
     /// MetaServer knows its clients by the tokens that were handed out.
-    #[cfg(feature = "metaserver")]
+    #[cfg(feature = "metaserver-auth")]
     remembers: bool,
 }
 
@@ -57,19 +57,19 @@ enum State {
 
 impl Tokens {
     pub(super) fn new(config: &Config) -> Self {
-        #[cfg(feature = "metaserver")]
+        #[cfg(feature = "metaserver-auth")]
         let remembers = config.metaserver.as_ref().is_some_and(|it| it.requires_authorization);
-        #[cfg(not(feature = "metaserver"))]
+        #[cfg(not(feature = "metaserver-auth"))]
         let _ = config;
         Self {
-            #[cfg(feature = "metaserver")]
+            #[cfg(feature = "metaserver-auth")]
             remembers,
             ..Self::default()
         }
     }
 
     /// The digests of a row's token and of those before it, if they are needed.
-    #[cfg(feature = "metaserver")]
+    #[cfg(feature = "metaserver-auth")]
     fn replaced(&self, meta: &Meta, key: &str) -> Vec<Box<str>> {
         let Some(StoredObject::Token(old)) = meta.stored_object(key).filter(|_| self.remembers)
         else {
@@ -81,7 +81,7 @@ impl Tokens {
         all.split_off(too_many)
     }
 
-    #[cfg(not(feature = "metaserver"))]
+    #[cfg(not(feature = "metaserver-auth"))]
     #[expect(clippy::unused_self, reason = "as where it is built in")]
     fn replaced(&self, _: &Meta, _: &str) -> Vec<Box<str>> {
         Vec::new()

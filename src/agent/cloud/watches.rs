@@ -11,20 +11,19 @@
 //! The ids are the same in each connection, because the cloud knows a watch by its id. If we crash
 //! here: the next connection names them anew.
 
-use std::collections::BTreeMap;
-
 use super::requests::{CloudContext, RequestKind};
 use crate::agent::time::{Instant, Now};
 use crate::limits::WATCHES_RETRY_MS;
 use crate::model::application::Scope;
 use crate::model::downstream::RefusedWatches as Refused;
+use crate::model::map::Map;
 use crate::model::upstream::Up;
 
 #[derive(Debug, Default)]
 pub(super) struct Watches {
     /// The node's name as of the last message.
     node: Box<str>,
-    known: BTreeMap<Scope, WatchState>,
+    known: Map<Scope, WatchState>,
     /// The cloud has others than are wanted, or may have.
     is_dirty: bool,
     /// The message that is not answered yet.

@@ -28,7 +28,6 @@ mod upstream;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::event::{Action, Out, Severity};
@@ -38,6 +37,7 @@ use crate::limits::{
     METASERVER_SAVE_SOON_MS, METASERVER_SCOPES_MAX,
 };
 use crate::model::application::{Gvr, Item, Scope};
+use crate::model::map::Map;
 use crate::model::metaserver::{
     Authorization, Call, ClientId, Failure, MetaServerOverview, MetaServerSettings, Reply,
     RowChange, StoredItem, Watch,
@@ -51,10 +51,10 @@ pub struct MetaServer {
     settings: MetaServerSettings,
     node: Box<str>,
     objects: Objects,
-    scopes: BTreeMap<Scope, Tracking>,
-    clients: BTreeMap<ClientId, Client>,
+    scopes: Map<Scope, Tracking>,
+    clients: Map<ClientId, Client>,
     /// What is asked of the cloud, by the number of the request.
-    asked: BTreeMap<u64, Purpose>,
+    asked: Map<u64, Purpose>,
     last_request: u64,
     link: Link,
     /// The cloud has answered a request since the link came up.
@@ -121,9 +121,9 @@ impl MetaServer {
             settings,
             node: node.into(),
             objects: Objects::new((bytes_max / 3).min(METASERVER_OBJECT_BYTES_MAX)),
-            scopes: BTreeMap::new(),
-            clients: BTreeMap::new(),
-            asked: BTreeMap::new(),
+            scopes: Map::new(),
+            clients: Map::new(),
+            asked: Map::new(),
             last_request: 0,
             link: Link::Down,
             has_answered: false,

@@ -10,11 +10,12 @@
 //!
 //! A row is written when the object's meaning changes, not when its version does.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::limits::{METASERVER_OBJECTS_MAX, METASERVER_SAVE_ROWS_MAX, METASERVER_WINDOW};
 use crate::model::application::{Gvr, Item, Scope};
+use crate::model::map::{Map, Set};
 use crate::model::metaserver::{RowChange, StoredItem};
 
 /// Namespace and name.
@@ -45,21 +46,21 @@ pub(super) enum Put {
 
 #[derive(Debug)]
 pub(super) struct Objects {
-    tables: BTreeMap<Gvr, Table>,
+    tables: Map<Gvr, Table>,
     count: usize,
     bytes: usize,
     bytes_max: usize,
     /// What may have to be written.
-    dirty: BTreeSet<(Gvr, Name)>,
+    dirty: Set<(Gvr, Name)>,
     /// Rows of objects that are not kept any more.
-    gone: BTreeSet<(Gvr, Name)>,
+    gone: Set<(Gvr, Name)>,
     /// The save under way: the digests that its rows get; `None`: they are deleted.
     saving: Vec<(Gvr, Name, Option<u64>)>,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    objects: BTreeMap<Name, Held>,
+    objects: Map<Name, Held>,
     /// What objects were before they were deleted, or their labels changed; the oldest first.
     window: VecDeque<Past>,
     /// The window has all such changes after this position.
@@ -92,12 +93,12 @@ struct Held {
 impl Objects {
     pub(super) fn new(bytes_max: usize) -> Self {
         Self {
-            tables: BTreeMap::new(),
+            tables: Map::new(),
             count: 0,
             bytes: 0,
             bytes_max,
-            dirty: BTreeSet::new(),
-            gone: BTreeSet::new(),
+            dirty: Set::new(),
+            gone: Set::new(),
             saving: Vec::new(),
         }
     }
@@ -357,8 +358,9 @@ impl Objects {
     pub(super) fn begin_save(&mut self, is_kept: impl Fn(&Gvr, &Item) -> bool) -> Vec<RowChange> {
         assert!(self.saving.is_empty(), "one save after the other");
         let mut changes = Vec::new();
+        let mut dirty = std::mem::take(&mut self.dirty).into_iter();
         while changes.len() < METASERVER_SAVE_ROWS_MAX
-            && let Some((gvr, name)) = self.dirty.pop_first()
+            && let Some((gvr, name)) = dirty.next()
         {
             let held = self.tables.get(&gvr).and_then(|table| table.objects.get(&name));
             match held {
@@ -378,6 +380,7 @@ impl Objects {
                 }
             }
         }
+        self.dirty = dirty.collect();
         changes
     }
 

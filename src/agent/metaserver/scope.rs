@@ -11,10 +11,9 @@
 //! which it refuses without harm. The whole list comes after the watch is registered: what changes
 //! between the two is in one of them.
 
-use std::collections::BTreeSet;
-
 use super::objects::Name;
 use crate::agent::time::Instant;
+use crate::model::map::Set;
 use crate::model::metaserver::{Failure, Reply};
 
 #[derive(Debug)]
@@ -69,7 +68,7 @@ pub(super) struct Listing {
     pub pages: usize,
     /// The token of the page to request; empty: the first one.
     pub next: Box<str>,
-    pub seen: BTreeSet<Name>,
+    pub seen: Set<Name>,
 }
 
 impl Refusal {

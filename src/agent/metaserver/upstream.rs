@@ -11,6 +11,7 @@ use crate::limits::{
     METASERVER_REQUESTS_MAX, METASERVER_RETRY_MS,
 };
 use crate::model::application::{APPLICATION_ID, Application, Item, Options, Scope};
+use crate::model::map::Set;
 use crate::model::metaserver::{Answer, Call, ClientId, Failure, Page, Reply, Source};
 
 /// What the cloud says of a watch that is to be registered.
@@ -352,7 +353,7 @@ impl MetaServer {
             let listing = tracking.and_then(|tracking| tracking.listing.as_mut());
             if let Some(listing) = listing.filter(|it| code == 410 && !it.next.is_empty()) {
                 (listing.next, listing.is_sent) = (Box::default(), false);
-                listing.seen.clear();
+                listing.seen = Set::new();
                 return;
             }
             return self.list_refused(now, scope, &Refusal::Remote(code, status));

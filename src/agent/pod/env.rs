@@ -11,7 +11,7 @@ use super::service_links;
 use crate::agent::downward::{Downward, ResourceError};
 use crate::agent::objects::Objects;
 use crate::limits::EXPANDED_ITEM_BYTES;
-#[cfg(feature = "metaserver")]
+#[cfg(feature = "metaserver-auth")]
 use crate::model::metaserver::InCluster;
 use crate::model::object::{ConfigMap, Secret};
 use crate::model::pod::{Container, EnvFrom, EnvVar, EnvVarSource, KeyRef};
@@ -108,7 +108,7 @@ impl Environment {
                 }
             }
         }
-        #[cfg(feature = "metaserver")]
+        #[cfg(feature = "metaserver-auth")]
         for (name, value) in sources.objects.in_cluster().into_iter().flat_map(InCluster::variables)
         {
             known.set(name.to_owned(), value)?;

@@ -1,7 +1,6 @@
 //! The table of Services out of their objects and the pods of this node.
 
 use core::net::Ipv4Addr;
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Table;
@@ -9,6 +8,7 @@ use crate::agent::Pods;
 use crate::agent::objects::ObjectsOf;
 use crate::agent::pod::{self, Phase, Wanted};
 use crate::limits::{AFFINITY_DEFAULT_S, SERVICE_ENDPOINTS_MAX, SERVICE_PORTS_MAX, SERVICES_MAX};
+use crate::model::map::{Map, Set};
 use crate::model::names::{is_label, is_subdomain};
 use crate::model::pod::{Pod, PortProtocol};
 use crate::model::probe::Port;
@@ -41,13 +41,13 @@ pub(super) fn of(
     node_name: &str,
     old: &[Arc<ServiceEntry>],
 ) -> (Table, usize) {
-    let mut by_namespace: BTreeMap<&str, Vec<&Backend<'_>>> = BTreeMap::new();
+    let mut by_namespace: Map<&str, Vec<&Backend<'_>>> = Map::new();
     for backend in backends {
         by_namespace.entry(&backend.pod.metadata.namespace).or_default().push(backend);
     }
     // One of the folder stands over one of the cloud.
     let both = objects.cloud.services().chain(objects.folder.services());
-    let by_name: BTreeMap<(&str, &str), &Service> =
+    let by_name: Map<(&str, &str), &Service> =
         both.map(|it| ((&*it.metadata.namespace, &*it.metadata.name), it)).collect();
     let served = |service: &&Service| {
         let metadata = &service.metadata;
@@ -55,7 +55,7 @@ pub(super) fn of(
         is_named && !metadata.labels.contains_key(OTHER_PROXY)
     };
     let all: Vec<&Service> = by_name.into_values().filter(served).collect();
-    let mut taken: BTreeSet<Ipv4Addr> = all.iter().filter_map(|it| cluster_ip(it)).collect();
+    let mut taken: Set<Ipv4Addr> = all.iter().filter_map(|it| cluster_ip(it)).collect();
     let mut table = Table::new();
     for service in all.iter().take(SERVICES_MAX) {
         let metadata = &service.metadata;
@@ -133,7 +133,7 @@ fn is_usable(ip: Ipv4Addr) -> bool {
 fn kind(
     service: &Service,
     settings: &ServiceSettings,
-    taken: &mut BTreeSet<Ipv4Addr>,
+    taken: &mut Set<Ipv4Addr>,
 ) -> Option<EntryKind> {
     let spec = &service.spec;
     if spec.kind == ServiceType::ExternalName {
@@ -162,7 +162,7 @@ fn assigned(
     namespace: &str,
     name: &str,
     (first, bits): (Ipv4Addr, u8),
-    taken: &BTreeSet<Ipv4Addr>,
+    taken: &Set<Ipv4Addr>,
 ) -> Option<Ipv4Addr> {
     let hosts = (1_u32 << (32 - u32::from(bits.clamp(8, 30)))) - 2;
     // FNV-1a.

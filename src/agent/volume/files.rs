@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::{Context, VolumeError};
 use crate::agent::downward::{Downward, ResourceError};
-#[cfg(feature = "metaserver")]
+#[cfg(feature = "metaserver-auth")]
 use crate::agent::objects::ROOT_CA;
 use crate::limits::FILES_VOLUME_BYTES_MAX;
 use crate::model::job::{FileContent, FileEntry, Files, FilesPlugin, Source};
@@ -48,11 +48,11 @@ pub(super) fn projected(volume: &Volume, context: Context<'_>) -> Result<Source>
     let mode = of.default_mode.unwrap_or(MODE);
     let mut files = Vec::new();
     let mut problems = Vec::new();
-    #[cfg(feature = "metaserver")]
+    #[cfg(feature = "metaserver-auth")]
     let has_token = of.sources.iter().any(|source| source.service_account_token.is_some());
     for source in &of.sources {
         match of_source(source, mode, context) {
-            #[cfg(feature = "metaserver")]
+            #[cfg(feature = "metaserver-auth")]
             Ok(mut more) if has_token => {
                 trust_metaserver(source, &mut more, context);
                 files.extend(more);
@@ -69,7 +69,7 @@ pub(super) fn projected(volume: &Volume, context: Context<'_>) -> Result<Source>
 
 /// Adds MetaServer's certificate to the CAs beside a token: clients in the pod must trust the
 /// server that is at `KUBERNETES_SERVICE_HOST`.
-#[cfg(feature = "metaserver")]
+#[cfg(feature = "metaserver-auth")]
 fn trust_metaserver(source: &ProjectedSource, files: &mut [FileEntry], context: Context<'_>) {
     let Some(place) = context.objects.in_cluster() else { return };
     if source.config_map.as_ref().is_none_or(|of| of.name != ROOT_CA) {

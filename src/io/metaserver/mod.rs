@@ -12,36 +12,31 @@
 //! **If we crash here** clients see a reset, and connect again.
 
 mod connection;
-mod identity;
-mod keys;
+#[cfg(feature = "metaserver-auth")]
+mod secure;
+#[cfg(not(feature = "metaserver-auth"))]
+#[path = "secure/absent.rs"]
+mod secure;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::net::SocketAddr;
 
 use mio::event::Event as Ready;
 use mio::{Registry, Token};
-use rustls::ServerConnection;
 
-use super::link::{self, Link};
 use super::socket::{Address, Listener, Stream};
 #[cfg(feature = "streams")]
 use super::streams::{Handover, Opening};
-use super::tls::Tls;
 use super::transport::Transport;
 use crate::agent::event::Event;
-use crate::agent::time::{Instant, Now, sooner};
+use crate::agent::time::{Instant, Now};
 use crate::config::Config;
 use crate::limits::{
-    HTTP_LISTEN_RETRY_MS, METASERVER_ADDRESS_MAX, METASERVER_CLIENTS_MAX, METASERVER_LINK_MS,
-    METASERVER_QUEUES_MAX, METASERVER_READING_BYTES_MAX, METASERVER_SIDE_MIN,
-    METASERVER_TURN_ACCEPTS,
+    METASERVER_ADDRESS_MAX, METASERVER_CLIENTS_MAX, METASERVER_QUEUES_MAX,
+    METASERVER_READING_BYTES_MAX, METASERVER_SIDE_MIN, METASERVER_TURN_ACCEPTS,
 };
-use crate::model::metaserver::{
-    Authorization, Call, Caller, ClientId, InCluster, MetaServerSettings, Reply,
-};
+use crate::model::metaserver::{Call, Caller, ClientId, MetaServerSettings, Reply};
 #[cfg(feature = "streams")]
 use crate::model::stream::StreamRequest;
 use crate::wire::http1::call::Call as HttpCall;
@@ -52,8 +47,8 @@ use crate::wire::metaserver::people;
 use crate::wire::metaserver::reply::{self, Piece};
 use crate::wire::metaserver::request::{self, Asked};
 use connection::{Connection, Next, Side};
-use identity::Identity;
-use keys::Keys;
+use secure::Secure;
+pub use secure::trouble_of_keys;
 
 /// The listeners and their connections.
 #[derive(Debug)]
@@ -70,108 +65,13 @@ pub struct MetaServer {
     requests: u64,
 }
 
-/// The authenticated form.
-#[derive(Debug)]
-struct Secure {
-    identity: Option<Identity>,
-    keys: Keys,
-    link: Link,
-    /// Where pods reach it, once the link holds its address; its token is the last one.
-    for_pods: Listener,
-    /// The link holds the address.
-    is_held: bool,
-    /// When what has failed is tried again.
-    retry_at: Instant,
-    logged: Option<String>,
-    /// What the core knows of it.
-    reported: bool,
-    folder: std::path::PathBuf,
-}
-
-impl Secure {
-    fn new(settings: &MetaServerSettings, folder: &Path, first: Token) -> Self {
-        let token = Token(first.0 + 1 + METASERVER_CLIENTS_MAX);
-        let address = Address::Port(settings.authorization.dummy);
-        Self {
-            identity: None,
-            keys: Keys::read(&settings.authorization),
-            link: Link::new(link::METASERVER),
-            for_pods: Listener::new(address, "MetaServer for pods", token),
-            is_held: false,
-            retry_at: Instant(0),
-            logged: None,
-            reported: false,
-            folder: folder.to_owned(),
-        }
-    }
-
-    /// Makes the certificate and the link, if they are missing.
-    fn prepare(&mut self, now: Instant, settings: &MetaServerSettings) {
-        if now < self.retry_at {
-            return;
-        }
-        let (server, dummy) = (settings.server.ip(), settings.authorization.dummy.ip());
-        let mut trouble = None;
-        if self.identity.is_none() {
-            match Identity::open(&self.folder, &[server, dummy]) {
-                Ok(identity) => self.identity = Some(identity),
-                Err(why) => trouble = Some(why.to_string()),
-            }
-        }
-        if let IpAddr::V4(dummy) = dummy {
-            match self.link.hold(&BTreeSet::from([dummy])) {
-                Ok(()) => self.is_held = true,
-                Err(fault) => {
-                    self.is_held = false;
-                    trouble = Some(fault.to_string());
-                }
-            }
-        }
-        let wait_ms = if trouble.is_some() { HTTP_LISTEN_RETRY_MS } else { METASERVER_LINK_MS };
-        self.retry_at = now.plus_ms(wait_ms);
-        if let Some(why) = trouble.as_ref().filter(|_| trouble != self.logged) {
-            log::warn!("MetaServer cannot serve pods: {why}");
-        }
-        self.logged = trouble;
-    }
-
-    /// `has_room`: there is room for one more connection.
-    fn wake_at(&self, has_room: bool) -> Option<Instant> {
-        let is_ready = self.identity.is_some() && self.is_held && has_room;
-        let listener = self.for_pods.wake_at().filter(|_| is_ready);
-        sooner(Some(self.retry_at), listener)
-    }
-
-    /// Tells the core where pods reach it, when that has changed.
-    fn report(&mut self, events: &mut Vec<Event>) {
-        let bound = self.for_pods.bound().filter(|_| self.is_held);
-        let place = bound.zip(self.identity.as_ref());
-        if place.is_some() != self.reported {
-            self.reported = place.is_some();
-            let place = place.map(|(address, identity)| {
-                Box::new(InCluster { address, certificate: identity.certificate.clone() })
-            });
-            events.push(Event::InCluster(place));
-        }
-    }
-}
-
 impl MetaServer {
     pub fn new(config: &Config, first: Token) -> Self {
         let settings = config.metaserver.settings().filter(|_| config.cloud.is_configured());
         let listener = settings
             .map(|settings| Listener::new(Address::Port(settings.server), "MetaServer", first));
         let count = if listener.is_some() { METASERVER_CLIENTS_MAX } else { 0 };
-        let secure = settings.filter(|settings| settings.requires_authorization).map(|settings| {
-            let link = config.link();
-            let folder = Path::new(&link.cert_file).parent().unwrap_or(Path::new("/"));
-            Secure::new(settings, folder, first)
-        });
-        if secure.is_none()
-            && let Err(why) = Link::new(link::METASERVER).remove()
-        {
-            log::debug!("the link of an earlier MetaServer: {why}");
-        }
+        let secure = Secure::open(config, settings, first);
         Self {
             settings: settings.cloned().unwrap_or_default(),
             listener,
@@ -189,10 +89,7 @@ impl MetaServer {
     /// Retries at once what failed before.
     pub fn retry(&mut self) {
         self.listener.iter_mut().for_each(Listener::retry);
-        if let Some(secure) = &mut self.secure {
-            secure.for_pods.retry();
-            secure.retry_at = Instant(0);
-        }
+        self.secure.iter_mut().for_each(Secure::retry);
     }
 
     pub fn ready(&mut self, ready: &Ready) {
@@ -200,7 +97,7 @@ impl MetaServer {
         if at == 0 {
             self.listener.iter_mut().for_each(Listener::ready);
         } else if at == METASERVER_CLIENTS_MAX + 1 {
-            self.secure.iter_mut().for_each(|secure| secure.for_pods.ready());
+            self.secure.iter_mut().for_each(Secure::ready);
         } else if let Some(Some(connection)) = self.connections.get_mut(at - 1) {
             connection.ready(ready);
         }
@@ -210,17 +107,9 @@ impl MetaServer {
     pub fn tick(&mut self, now: Instant, registry: &Registry, events: &mut Vec<Event>) {
         let Some(listener) = &mut self.listener else { return };
         if let Some(secure) = &mut self.secure {
-            secure.prepare(now, &self.settings);
-            if secure.identity.is_some() && secure.is_held {
-                secure.for_pods.listen(
-                    now,
-                    registry,
-                    |_, _| "choose another with modules.metaManager.metaServer.dummyServer",
-                );
-            }
-            secure.report(events);
+            secure.tick(now, &self.settings, registry, events);
         }
-        if self.secure.as_ref().is_none_or(|secure| secure.identity.is_some()) {
+        if self.secure.as_ref().is_none_or(Secure::has_identity) {
             listener.listen(now, registry, |_, _| {
                 "choose another with modules.metaManager.metaServer.server; the pods do not need it"
             });
@@ -260,7 +149,7 @@ impl MetaServer {
             }
             Ok(Asked::Call(asked)) => {
                 let caller = match &self.secure {
-                    Some(secure) if connection.is_tls() => secure.keys.caller(call),
+                    Some(secure) if connection.is_tls() => secure.caller(call),
                     Some(_) => Ok(Caller::Anonymous),
                     None => Ok(Caller::Local),
                 };
@@ -365,14 +254,8 @@ impl MetaServer {
         if for_loopback && let Some(stream) = self.listener.as_mut()?.accept(now) {
             return Some((stream, Side::Loopback));
         }
-        let listener = &mut self.secure.as_mut().filter(|_| for_pods)?.for_pods;
-        loop {
-            let stream = listener.accept(now)?;
-            let Stream::Port(socket) = &stream else { continue };
-            // One that has left again has no address any more.
-            let Ok(peer) = socket.peer_addr() else { continue };
-            return Some((stream, Side::Pods(peer.ip().to_canonical())));
-        }
+        let (stream, ip) = self.secure.as_mut().filter(|_| for_pods)?.accept(now)?;
+        Some((stream, Side::Pods(ip)))
     }
 
     /// Whether loopback, and pods, may have one more connection.
@@ -394,22 +277,16 @@ impl MetaServer {
 
     /// `None`: it is not served.
     fn transport(&self, stream: Stream) -> Option<Transport> {
-        let Some(secure) = &self.secure else { return Some(Transport::Plain(stream)) };
-        let config = secure.identity.as_ref()?.config.clone();
-        let Stream::Port(socket) = stream else { return None };
-        match ServerConnection::new(config) {
-            Ok(connection) => Some(Transport::Tls(Box::new(Tls::new(connection, socket)))),
-            Err(error) => {
-                log::warn!("MetaServer cannot begin TLS: {error}");
-                None
-            }
+        match &self.secure {
+            Some(secure) => secure.transport(stream),
+            None => Some(Transport::Plain(stream)),
         }
     }
 
     /// When to call [`MetaServer::tick`] and [`MetaServer::flush`] if nothing gets ready before.
     pub fn wake_at(&self) -> Option<Instant> {
         let (loopback_has_room, pods_have_room) = self.room();
-        let is_ready = self.secure.as_ref().is_none_or(|secure| secure.identity.is_some());
+        let is_ready = self.secure.as_ref().is_none_or(Secure::has_identity);
         let listener = self.listener.as_ref().filter(|_| is_ready && loopback_has_room);
         let listener = listener.and_then(Listener::wake_at);
         let secure = self.secure.as_ref();
@@ -422,11 +299,6 @@ impl MetaServer {
     pub fn bound(&self) -> Option<SocketAddr> {
         self.listener.as_ref().and_then(Listener::bound)
     }
-}
-
-/// The files of keys that cannot be read, and why.
-pub fn trouble_of_keys(settings: &Authorization) -> Vec<String> {
-    Keys::read_all(settings).1
 }
 
 /// What the streams of people need of a request.

@@ -14,7 +14,6 @@
 //!
 //! **If we crash** the kernel removes the program with our last descriptor.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::net::SocketAddrV4;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -26,6 +25,7 @@ use nix::errno::Errno;
 use nix::sys::resource::{Resource, setrlimit};
 
 use crate::limits::{SERVICE_ROWS_LOCKED_BYTES, SERVICE_ROWS_MAX};
+use crate::model::map::Map;
 use crate::model::service::{EntryKind, Protocol, ServiceEntry};
 
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ pub(super) struct Direct {
     folders: Option<[PathBuf; 2]>,
     loaded: Option<Loaded>,
     /// Those that the kernel has.
-    rows: BTreeMap<Row, Row>,
+    rows: Map<Row, Row>,
     /// Why the kernel does not do it, as it was logged.
     why: String,
 }
@@ -213,8 +213,8 @@ fn led(
 const TOPS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 
 /// Each TCP port of a Service that leads to one pod of this node.
-fn rows(table: &[Arc<ServiceEntry>]) -> BTreeMap<Row, Row> {
-    let mut rows = BTreeMap::new();
+fn rows(table: &[Arc<ServiceEntry>]) -> Map<Row, Row> {
+    let mut rows = Map::new();
     for service in table.iter().filter(|it| it.of_pods) {
         let EntryKind::Cluster(ip) = service.kind else { continue };
         for (at, port) in service.ports.iter().enumerate() {

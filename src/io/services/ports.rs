@@ -3,7 +3,6 @@
 //!
 //! A Service without endpoints has none, so that the kernel refuses its clients at once.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
@@ -12,6 +11,7 @@ use mio::net::{TcpListener, UdpSocket};
 use mio::{Interest, Registry, Token};
 
 use crate::limits::SERVICES_TROUBLE_MAX;
+use crate::model::map::Map;
 use crate::model::service::{EntryKind, Protocol, ServiceEntry};
 
 /// A port of a Service: the Service, and the place among its ports.
@@ -47,26 +47,27 @@ pub(super) struct Ports {
     first: Token,
     /// By place; `None`: free.
     all: Vec<Option<Port>>,
-    by_address: BTreeMap<(Protocol, SocketAddrV4), usize>,
+    by_address: Map<Key, usize>,
     trouble: Vec<String>,
 }
 
 impl Ports {
     /// Sockets get tokens from `first` on.
     pub(super) fn new(first: Token) -> Self {
-        Self { first, all: Vec::new(), by_address: BTreeMap::new(), trouble: Vec::new() }
+        Self { first, all: Vec::new(), by_address: Map::new(), trouble: Vec::new() }
     }
 
     /// Closes what no Service needs, and opens what is missing.
     pub(super) fn apply(&mut self, table: &[Arc<ServiceEntry>], registry: &Registry) {
         let wanted = wanted(table);
-        let gone: Vec<_> =
-            self.by_address.keys().filter(|at| !wanted.contains_key(at)).copied().collect();
-        for at in gone {
-            if let Some(place) = self.by_address.remove(&at) {
-                self.all[place] = None;
+        let all = &mut self.all;
+        self.by_address.retain(|at, place| {
+            let is_wanted = wanted.contains_key(at);
+            if !is_wanted {
+                all[*place] = None;
             }
-        }
+            is_wanted
+        });
         self.trouble.clear();
         for (at, target) in wanted {
             match self.by_address.get(&at) {
@@ -161,8 +162,8 @@ impl Port {
 }
 
 /// Where to listen, and for which port. Of two Services with one address the first one has it.
-fn wanted(table: &[Arc<ServiceEntry>]) -> BTreeMap<(Protocol, SocketAddrV4), Target> {
-    let mut wanted = BTreeMap::new();
+fn wanted(table: &[Arc<ServiceEntry>]) -> Map<Key, Target> {
+    let mut wanted = Vec::new();
     for service in table {
         let EntryKind::Cluster(ip) = &service.kind else { continue };
         for (at, port) in service.ports.iter().enumerate() {
@@ -170,10 +171,9 @@ fn wanted(table: &[Arc<ServiceEntry>]) -> BTreeMap<(Protocol, SocketAddrV4), Tar
             if !service.endpoints.iter().any(|it| able(&it.ports)) {
                 continue;
             }
-            let target = || Target { service: service.clone(), port: at };
             let mut add = |ip, number| {
                 let key = (port.protocol, SocketAddrV4::new(ip, number));
-                wanted.entry(key).or_insert_with(target);
+                wanted.push((key, Target { service: service.clone(), port: at }));
             };
             add(*ip, port.port);
             if port.node_port > 0 {
@@ -181,5 +181,59 @@ fn wanted(table: &[Arc<ServiceEntry>]) -> BTreeMap<(Protocol, SocketAddrV4), Tar
             }
         }
     }
-    wanted
+    // All at once: a map that grows in any order moves what it has for each of them.
+    wanted.sort_by_key(|(key, _)| *key);
+    wanted.dedup_by_key(|(key, _)| *key);
+    wanted.into_iter().collect()
+}
+
+/// What a socket listens on.
+type Key = (Protocol, SocketAddrV4);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::service::{Endpoint, EntryPort};
+
+    fn entry(name: &str, last: u8, ports: &[(u16, u16)]) -> Arc<ServiceEntry> {
+        let port = |&(port, node_port): &(u16, u16)| EntryPort {
+            name: "".into(),
+            protocol: Protocol::Tcp,
+            port,
+            node_port,
+        };
+        let ip = Ipv4Addr::new(10, 88, 0, 5);
+        let endpoint = Endpoint { ip, hostname: "".into(), ports: vec![8_080; ports.len()] };
+        Arc::new(ServiceEntry {
+            namespace: "default".into(),
+            name: name.into(),
+            kind: EntryKind::Cluster(Ipv4Addr::new(10, 96, 0, last)),
+            ports: ports.iter().map(port).collect(),
+            endpoints: vec![endpoint],
+            affinity_s: 0,
+            of_pods: true,
+        })
+    }
+
+    #[test]
+    fn of_two_services_with_one_address_the_first_has_it() {
+        let table = [
+            entry("a", 9, &[(80, 30_080)]),
+            entry("b", 7, &[(443, 0), (80, 30_080)]),
+            entry("c", 9, &[(80, 0), (81, 0)]),
+        ];
+        let wanted = wanted(&table);
+        let got: Vec<String> = wanted
+            .iter()
+            .map(|(key, target)| format!("{} {}/{}", key.1, target.service.name, target.port))
+            .collect();
+        let expected = [
+            "0.0.0.0:30080 a/0",
+            "10.96.0.7:80 b/1",
+            "10.96.0.7:443 b/0",
+            "10.96.0.9:80 a/0",
+            "10.96.0.9:81 c/1",
+        ];
+        assert_eq!(got, expected);
+    }
 }

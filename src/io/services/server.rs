@@ -17,7 +17,6 @@
 //! **If it crashes** its connections are cut; the agent starts it again, and it takes the link
 //! over.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::net::Ipv4Addr;
@@ -45,6 +44,7 @@ use crate::limits::{
     SERVICE_LEAVE_MS, SERVICE_LINK_MS, SERVICE_MESSAGE_BYTES_MAX, SERVICE_REPORT_MS,
     SERVICE_RETRY_MS,
 };
+use crate::model::map::Set;
 use crate::model::service::{EntryKind, ServiceEntry, ServicesReport};
 
 const SIGNALS: Token = Token(0);
@@ -314,8 +314,7 @@ impl Server {
             EntryKind::Headless | EntryKind::External(_) => None,
         };
         let own = [settings.address].into_iter();
-        let addresses: BTreeSet<Ipv4Addr> =
-            own.chain(self.table.iter().filter_map(address)).collect();
+        let addresses: Set<Ipv4Addr> = own.chain(self.table.iter().filter_map(address)).collect();
         self.link_trouble.clear();
         let registry = self.poll.registry();
         if self.link.is_of_another() && self.dns.listen(registry).is_err_and(|it| it.is_taken) {

@@ -1,7 +1,7 @@
 //! DER, the encoding under X.509: tag, length, value (ITU-T X.690, section 10). One value after the
 //! other; nothing is copied, and the reader determines the nesting.
 
-#[cfg(any(feature = "controller", feature = "metaserver"))]
+#[cfg(any(feature = "controller", feature = "metaserver-auth"))]
 mod issue;
 
 use super::Fault;

@@ -6,7 +6,7 @@
 //! of an unverified certificate may come from anybody.
 
 mod der;
-#[cfg(any(feature = "controller", feature = "metaserver"))]
+#[cfg(any(feature = "controller", feature = "metaserver-auth"))]
 pub mod issue;
 pub mod pem;
 
@@ -209,7 +209,7 @@ pub fn is_sec1(der: &[u8]) -> bool {
 }
 
 /// A public key, in the form in which signatures are verified.
-#[cfg(feature = "metaserver")]
+#[cfg(feature = "metaserver-auth")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PublicKey {
     /// DER of PKCS#1's `RSAPublicKey`.
@@ -219,7 +219,7 @@ pub enum PublicKey {
 }
 
 /// The key of a PEM block `PUBLIC KEY` (RFC 5280, `SubjectPublicKeyInfo`) or `RSA PUBLIC KEY`.
-#[cfg(feature = "metaserver")]
+#[cfg(feature = "metaserver-auth")]
 pub fn public_key_of(block: &pem::Block) -> Result<PublicKey, Fault> {
     let wrong = |why: String| Fault { at: 0, part: "the key", why };
     if block.label == "RSA PUBLIC KEY" {
@@ -254,7 +254,7 @@ const EC_KEY: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1];
 /// 1.2.840.10045.3.1.7
 const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
 /// 1.2.840.113549.1.1.1
-#[cfg(feature = "metaserver")]
+#[cfg(feature = "metaserver-auth")]
 const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1];
 /// 1.2.840.10045.4.3.2
 const ECDSA_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2];

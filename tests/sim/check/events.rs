@@ -104,7 +104,9 @@ impl Check {
             #[cfg(feature = "servicebus")]
             Event::ServiceBus(_) => {}
             #[cfg(feature = "metaserver")]
-            Event::MetaServerOpened(..) | Event::MetaServerClosed(_) | Event::InCluster(_) => {}
+            Event::MetaServerOpened(..) | Event::MetaServerClosed(_) => {}
+            #[cfg(feature = "metaserver-auth")]
+            Event::InCluster(_) => {}
         }
     }
 
