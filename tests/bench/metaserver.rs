@@ -243,11 +243,12 @@ pub fn informers(rig: &Rig) -> Vec<Figure> {
     let (gets, plain_gets) = beside(GETS_A_ROUND, port, GET, from_store());
     drop(agent);
     rig.wipe();
+    // A list leaves in turns of 32 KiB, between which everything else gets its turn.
     vec![
         Figure::alone(NAMES[0], memory, "MB", Some(Limit::Most(4.0))),
-        Figure::beside(NAMES[1], &lists, &plain_lists, "ms", Limit::Ratio(10.0)),
-        Figure::beside(NAMES[2], &changes, &plain_changes, "ms", Limit::Ratio(10.0)),
-        Figure::beside(NAMES[3], &gets, &plain_gets, "ms", Limit::Ratio(10.0)),
+        Figure::beside(NAMES[1], &lists, &plain_lists, "ms", Limit::Ratio(12.0)),
+        Figure::beside(NAMES[2], &changes, &plain_changes, "ms", Limit::Ratio(2.0)),
+        Figure::beside(NAMES[3], &gets, &plain_gets, "ms", Limit::Ratio(4.0)),
     ]
 }
 
