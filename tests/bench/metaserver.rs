@@ -44,9 +44,8 @@ const GET: &str = "/api/v1/namespaces/default/configmaps/map-0500";
 
 /// A ConfigMap of about one kilobyte.
 fn map(number: usize, version: u64) -> Value {
-    let lines: String = (0..10)
-        .map(|n| format!("listen.{n} = 10.1.{number}.{n}:8080 # of site {number}\n"))
-        .collect();
+    let line = |n| format!("listen.{n} = 10.1.{number}.{n}:8080 # of site {number}");
+    let lines = (0..10).map(line).collect::<Vec<_>>().join("\n");
     json!({"kind": "ConfigMap", "apiVersion": "v1",
         "metadata": {
             "name": format!("map-{number:04}"), "namespace": "default",
@@ -167,7 +166,9 @@ fn plain_watches(count: usize) -> (SocketAddr, Sender<Vec<u8>>) {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
         }
         for bytes in bytes {
-            streams.iter_mut().for_each(|stream| drop(stream.write_all(&bytes)));
+            for stream in &mut streams {
+                let _ = stream.write_all(&bytes);
+            }
         }
     });
     (address, to)
@@ -265,7 +266,9 @@ fn beside(count: usize, port: SocketAddr, target: &str, answer: Vec<u8>) -> (Vec
 fn changes(cloud: &Cloud, line: &Line, watches: &mut [Events]) -> (Vec<f64>, Vec<f64>) {
     let (address, to) = plain_watches(watches.len());
     let mut plain: Vec<Events> = watches.iter().map(|_| Events::ask(address, "/")).collect();
-    plain.iter_mut().for_each(|it| drop(it.wait("\r\n\r\n")));
+    for client in &mut plain {
+        client.wait("\r\n\r\n");
+    }
     let round = |number: usize| {
         let version = LIST_VERSION + 1 + number as u64;
         let marker = format!("\"version\":\"{version}\"");
@@ -289,7 +292,9 @@ fn changes(cloud: &Cloud, line: &Line, watches: &mut [Events]) -> (Vec<f64>, Vec
         std::thread::sleep(Duration::from_millis(100));
         let begun = Instant::now();
         to.send(event).expect("it reads");
-        plain.iter_mut().for_each(|it| drop(it.wait(&marker)));
+        for client in &mut plain {
+            client.wait(&marker);
+        }
         let reference = begun.elapsed().as_secs_f64() * 1e3;
         std::thread::sleep(Duration::from_millis(100));
         (took, reference)
