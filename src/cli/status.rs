@@ -61,7 +61,11 @@ fn devices(of: &DevicesOverview) -> Vec<(&'static str, String)> {
         0 => String::new(),
         count => format!(", {count} values or states that the cloud has not confirmed"),
     };
-    let mut lines = vec![("devices", format!("{}{waits}", of.devices))];
+    let edited = match of.edited {
+        0 => String::new(),
+        count => format!(", {count} edited on the node"),
+    };
+    let mut lines = vec![("devices", format!("{}{edited}{waits}", of.devices))];
     if let Some(MqttOverview { server, up_ms, trouble, address, listens, clients }) = &of.mqtt {
         if !server.is_empty() {
             let state = match (up_ms, &**trouble) {
@@ -332,6 +336,7 @@ mod tests {
         };
         let mut devices = DevicesOverview {
             devices: 3,
+            edited: 1,
             unconfirmed: 2,
             uploads: 7,
             mqtt: Some(MqttOverview {
@@ -350,7 +355,8 @@ mod tests {
         };
         let text = shown(&devices);
         for want in [
-            "devices    3, 2 values or states that the cloud has not confirmed\n",
+            "devices    3, 1 edited on the node, 2 values or states that the cloud has not \
+             confirmed\n",
             "mqtt       tcp://b:1883, connected for 5s\n",
             "broker     tcp://127.0.0.1:1884, 4 clients\n",
             "uploads    7 messages wait for the cloud\n",

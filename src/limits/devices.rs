@@ -30,6 +30,10 @@ pub const DEVICE_PAYLOAD_BYTES_MAX: usize = 64 << 10;
 pub const DEVICE_PAYLOAD_VALUES_MAX: usize = 1_024;
 /// Bytes of a payload that an error text repeats.
 pub const DEVICE_PAYLOAD_SHOWN: usize = 256;
+/// Devices that somebody on the node has edited: by hand, one after the other.
+pub const DEVICE_EDITS_MAX: usize = 64;
+/// Bytes of an edited `spec`: all properties that a device may have, with a kilobyte for each.
+pub const DEVICE_EDIT_BYTES_MAX: usize = 64 << 10;
 /// Mappers that are known, reachable or not.
 pub const MAPPERS_MAX: usize = 16;
 /// Bytes of a mapper's socket path: what Linux allows (`sun_path`, without the zero at its end).

@@ -158,6 +158,9 @@ pub enum Call {
     /// the pod's only one, of a log its first one.
     #[cfg(feature = "streams")]
     Stream(Box<StreamRequest>),
+    /// Give a device of the node another spec, on the node alone (section 11.4).
+    #[cfg(feature = "devices")]
+    EditDevice(Box<DevicePut>),
     /// Start the containers of pods anew (section 11.3).
     Restart {
         namespace: Box<str>,
@@ -195,6 +198,15 @@ impl Call {
             }
             #[cfg(feature = "streams")]
             Self::Stream(request) => of_stream(request, all),
+            #[cfg(feature = "devices")]
+            Self::EditDevice(put) => Attributes {
+                verb: "update",
+                group: "devices.kubeedge.io",
+                resource: "devices",
+                namespace: &put.namespace,
+                name: &put.name,
+                ..all
+            },
             Self::Restart { namespace, .. } => {
                 Attributes { resource: "pods", namespace, name: "restart", ..all }
             }
@@ -349,6 +361,16 @@ pub struct Write {
     pub is_of_status: bool,
 }
 
+/// A device as a client wants it.
+#[cfg(feature = "devices")]
+#[derive(Clone, Debug)]
+pub struct DevicePut {
+    pub namespace: Box<str>,
+    pub name: Box<str>,
+    /// JSON of the whole object.
+    pub text: Box<str>,
+}
+
 /// Which pods are released.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Release {
@@ -390,6 +412,28 @@ pub enum Reply {
     Event(WatchEvent),
     /// The watch ends.
     End,
+}
+
+impl Reply {
+    /// Puts others in the place of objects.
+    pub fn replace(&mut self, other: impl Fn(&Item) -> Option<Arc<Item>>) {
+        let replace = |item: &mut Arc<Item>| {
+            if let Some(other) = other(item) {
+                *item = other;
+            }
+        };
+        match self {
+            Self::Object { item, .. } => replace(item),
+            Self::List { items, .. } => items.iter_mut().for_each(replace),
+            Self::Watching(beginning) => beginning.items.iter_mut().for_each(replace),
+            Self::Event(
+                WatchEvent::Added(_, item)
+                | WatchEvent::Modified(_, item)
+                | WatchEvent::Deleted(_, item),
+            ) => replace(item),
+            _ => {}
+        }
+    }
 }
 
 /// What a client of KubeEdge shows its user: lines, and errors. The HTTP status is 200 in any case.

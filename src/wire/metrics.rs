@@ -299,6 +299,8 @@ impl Page {
     fn devices(&mut self, of: &DeviceMetrics) {
         let gauge = "gauge";
         self.one("edged_devices", gauge, "Devices of the node", of.devices as f64);
+        let help = "Devices that are as somebody on the node has edited them";
+        self.one("edged_devices_edited", gauge, help, of.edited as f64);
         let help = "Properties and states of devices that the cloud has not confirmed";
         self.one("edged_devices_unconfirmed", gauge, help, of.unconfirmed as f64);
         let help = "Updates of twins by MQTT clients and mappers, accepted";
@@ -464,6 +466,7 @@ mod tests {
         };
         metrics.devices = Some(DeviceMetrics {
             devices: 1,
+            edited: 15,
             unconfirmed: 2,
             updates: 8,
             refused: [("unknown_device", 9), ("invalid", 10), ("too_many", 11)],
@@ -474,6 +477,7 @@ mod tests {
         let page = render(&metrics, Process::default());
         for line in [
             "edged_devices 1",
+            "edged_devices_edited 15",
             "edged_devices_unconfirmed 2",
             "edged_device_updates_total 8",
             "edged_device_refusals_total{reason=\"unknown_device\"} 9",

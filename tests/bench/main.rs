@@ -36,6 +36,8 @@ mod fake;
 mod figure;
 mod garbage;
 mod memory;
+#[cfg(feature = "metaserver")]
+mod metaserver;
 mod pods;
 mod probes;
 mod raw;
@@ -106,6 +108,8 @@ const GROUPS: &[Group] = &[
     Group { names: services::NAMES, run: services::names },
     #[cfg(feature = "services")]
     Group { names: services::SERVED, run: services::served },
+    #[cfg(feature = "metaserver")]
+    Group { names: metaserver::NAMES, run: metaserver::informers },
     #[cfg(feature = "streams")]
     Group { names: streams::LOG, run: streams::throughput },
     #[cfg(feature = "streams")]

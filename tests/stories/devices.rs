@@ -30,16 +30,16 @@ fn recorded(text: &str) -> Message {
     serde_json::from_value(file["message"].clone()).expect("a message")
 }
 
-fn device() -> Message {
+pub fn device() -> Message {
     recorded(include_str!("../golden/devices/device.json"))
 }
 
-fn model() -> Message {
+pub fn model() -> Message {
     recorded(include_str!("../golden/devices/devicemodel.json"))
 }
 
 /// Another version of the recorded device.
-fn changed(change: impl FnOnce(&mut Value)) -> Message {
+pub fn changed(change: impl FnOnce(&mut Value)) -> Message {
     let mut message = device();
     let mut object = content(&message);
     change(&mut object);
@@ -61,7 +61,7 @@ fn published(cloud: &mut CloudHarness) -> Vec<Published> {
     contents.collect()
 }
 
-fn handle(cloud: &mut CloudHarness, event: DeviceEvent) {
+pub fn handle(cloud: &mut CloudHarness, event: DeviceEvent) {
     cloud.harness.deliver(Event::Device(Box::new(event)));
     cloud.settle();
 }
@@ -79,7 +79,7 @@ fn report(cloud: &mut CloudHarness, value: &str) {
     handle(cloud, DeviceEvent::Request(request));
 }
 
-fn register(cloud: &mut CloudHarness) -> ManagerAnswer {
+pub fn register(cloud: &mut CloudHarness) -> ManagerAnswer {
     let mapper = Mapper {
         name: "m1".into(),
         version: "v1.13.0".into(),
@@ -146,7 +146,7 @@ fn confirm_all(cloud: &mut CloudHarness) {
 }
 
 /// What the store has after all that was saved.
-fn kept(cloud: &CloudHarness) -> Saved {
+pub fn kept(cloud: &CloudHarness) -> Saved {
     let mut rows: Vec<Row> = Vec::new();
     let mut devices = StoredDevices::default();
     for change in cloud.written.clone() {

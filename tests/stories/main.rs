@@ -103,6 +103,8 @@ mod decisions;
 mod devices;
 #[cfg(feature = "devices")]
 mod devices_conversation;
+#[cfg(all(feature = "devices", feature = "metaserver"))]
+mod devices_edited;
 mod environment;
 #[cfg(feature = "eviction")]
 mod eviction;

@@ -21,6 +21,8 @@ pub mod controller;
 pub mod cri;
 #[cfg(feature = "controller")]
 pub mod dial;
+#[cfg(feature = "metaserver")]
+pub mod dynamic;
 #[cfg(feature = "streams")]
 pub mod exec;
 pub mod guard;

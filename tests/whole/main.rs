@@ -38,6 +38,8 @@ mod crashes;
 mod demo;
 #[cfg(feature = "devices")]
 mod devices;
+#[cfg(all(feature = "devices", feature = "metaserver"))]
+mod devices_edited;
 #[cfg(feature = "cloud")]
 mod disk;
 mod ends;
@@ -242,6 +244,8 @@ fn all() -> Vec<Test> {
         full::TESTS,
         #[cfg(feature = "devices")]
         devices::TESTS,
+        #[cfg(all(feature = "devices", feature = "metaserver"))]
+        devices_edited::TESTS,
         registry::TESTS,
         crashes::TESTS,
         ends::TESTS,

@@ -1,10 +1,10 @@
 //! MetaServer: programs on the gateway read the cloud's objects, and have them without it as well.
 
-use edged::model::base64;
 use serde_json::{Value, json};
 
 use super::World;
-use super::support::cloud::{Cloud, Received, Setup};
+use super::support::cloud::{Cloud, Setup};
+use super::support::dynamic::{answer, reply};
 use super::support::http::{self, Answer};
 use super::support::joined::{join, with_metaserver};
 use super::support::port::free_port;
@@ -19,28 +19,6 @@ fn ask(port: u16, method: &str, target: &str) -> Result<Answer, String> {
 
 fn code(port: u16, method: &str, target: &str) -> u16 {
     ask(port, method, target).expect("it listens").code
-}
-
-/// The cloud answers this request as a dynamic controller does.
-fn reply(cloud: &Cloud, to: &Received, resource: &str, content: &Value) {
-    let id = to.0["header"]["msg_id"].clone();
-    cloud.send(&json!({
-        "header": {"msg_id": format!("answer-{id}"), "timestamp": 1, "parent_msg_id": id},
-        "route": {"source": "dynamiccontroller", "group": "resource",
-                  "operation": "applicationResponse", "resource": resource},
-        "content": content,
-    }));
-}
-
-/// Answers the request for the object of this key.
-fn answer(cloud: &Cloud, key: &str, object: &Value) {
-    let is_it =
-        |it: &Received| it.0["route"]["source"] == "metaserver" && it.content()["Key"] == key;
-    let request = cloud.wait(&format!("a request for {key}"), is_it);
-    let mut content = request.content();
-    content["Status"] = json!("Approved");
-    content["RespBody"] = json!(base64::encode(object.to_string().as_bytes()));
-    reply(cloud, &request, "ignore/Application/ignore", &content);
 }
 
 fn objects_of_the_cloud_are_read_on_the_gateway_and_without_it_too(world: &World) {

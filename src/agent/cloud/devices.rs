@@ -4,14 +4,17 @@
 //! The registration of a mapper is a row of `meta`, as in KubeEdge; the other rows of devices have
 //! tables of their own, and are saved in the same transactions.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use super::hub::Hub;
 use super::meta::{ChangeOutcome, Meta};
 use super::requests::CloudContext;
-use super::rows::{self, StoredObject};
+use super::rows::{self, DEVICE_EDIT, DeviceEdit, StoredObject};
 use crate::agent::devices::{Devices, RegistrationChange};
-use crate::agent::event::{DeviceEvent, Out};
+use crate::agent::event::{Action, DeviceEvent, Out, Severity};
 use crate::agent::time::{Instant, Now, Rng, sooner};
-use crate::model::device::{DeviceDownstream, DeviceId, StoredDevices};
+use crate::model::device::{DeviceDownstream, DeviceId, DeviceObject, StoredDevices};
 use crate::model::message::Resource;
 use crate::model::meta::{Change, Saved};
 use crate::model::settings::DeviceSettings;
@@ -25,12 +28,26 @@ pub(super) struct DeviceSide {
     /// What the store has, until its objects are read.
     stored: StoredDevices,
     topics: Vec<Box<str>>,
+    /// The devices that are as an edit says.
+    edited: BTreeMap<DeviceId, Edited>,
+    /// The keys of edits that are over.
+    ended: Vec<Box<str>>,
+}
+
+/// A device as it was edited on the node, and what it was made of.
+#[derive(Debug)]
+struct Edited {
+    cloud: Arc<DeviceObject>,
+    edit: Arc<DeviceEdit>,
+    object: Arc<DeviceObject>,
 }
 
 impl DeviceSide {
     pub(super) fn new(node: &str, settings: Option<&DeviceSettings>, now: Now) -> Self {
         let core = settings.map(|it| Box::new(Devices::new(node, it.bus.is_some(), now)));
-        Self { node: node.into(), core, stored: StoredDevices::default(), topics: Vec::new() }
+        let (edited, ended) = (BTreeMap::new(), Vec::new());
+        let stored = StoredDevices::default();
+        Self { node: node.into(), core, stored, topics: Vec::new(), edited, ended }
     }
 
     /// `None`: devices are not served.
@@ -57,16 +74,19 @@ impl DeviceSide {
         }
     }
 
-    /// Objects of devices or models became durable.
+    /// Objects of devices or models, or edits, became durable.
     pub(super) fn objects_changed(&mut self, now: Now, meta: &Meta, rng: &mut Rng) {
-        let Some(core) = &mut self.core else { return };
-        let node = &self.node;
+        if self.core.is_none() {
+            return;
+        }
+        self.take_edits(meta);
+        let Self { core: Some(core), node, edited, .. } = self else { return };
         let devices = meta.stored_rows().filter_map(|(key, object)| match object {
             // A row under another name is a copy that MetaServer has made.
             StoredObject::Device(device)
                 if device.view.node == *node && *key == *key_of("device", &device.id) =>
             {
-                Some(device)
+                Some(edited.get(&device.id).map_or(device, |edited| &edited.object))
             }
             _ => None,
         });
@@ -76,6 +96,64 @@ impl DeviceSide {
         });
         let is_unread = |id: &DeviceId| meta.has_unread(&key_of("device", id));
         core.objects_changed(now, devices, models, is_unread, rng);
+    }
+
+    /// Applies the edits that hold. Where the cloud has changed or deleted the device, the edit is
+    /// over.
+    fn take_edits(&mut self, meta: &Meta) {
+        let mut before = std::mem::take(&mut self.edited);
+        self.ended.clear();
+        for (key, object) in meta.stored_rows() {
+            let StoredObject::DeviceEdit(edit) = object else { continue };
+            let id = Resource::parse(key)
+                .map(|it| DeviceId::new(it.namespace.unwrap_or_default(), it.name));
+            let Some(id) = id.filter(|id| *key == *key_of(DEVICE_EDIT, id)) else { continue };
+            let row = key_of("device", &id);
+            let cloud = match meta.stored_object(&row) {
+                Some(StoredObject::Device(device)) => Some(device),
+                _ => None,
+            };
+            if let Some(cloud) = cloud.filter(|cloud| edit.holds_for(cloud)) {
+                let known = before
+                    .remove(&id)
+                    .filter(|it| Arc::ptr_eq(&it.cloud, cloud) && Arc::ptr_eq(&it.edit, edit));
+                if let Some(edited) = known.or_else(|| Edited::new(cloud, edit)) {
+                    self.edited.insert(id, edited);
+                    continue;
+                }
+            } else if meta.has_unread(&row) {
+                continue;
+            }
+            // Another edit may be on its way, or the end of this one.
+            if !meta.is_pending(key) {
+                self.ended.push(key.into());
+            }
+        }
+    }
+
+    /// Whether it is a device of this node, and devices are served.
+    #[cfg(feature = "metaserver")]
+    pub(super) fn serves(&self, device: &DeviceObject) -> bool {
+        self.core.is_some() && device.view.node == self.node
+    }
+
+    /// JSON of a device as it is here, with its edit, if it has one.
+    #[cfg(feature = "metaserver")]
+    pub(super) fn text(&self, id: &DeviceId) -> Option<&str> {
+        Some(&self.core.as_ref()?.object(id)?.text)
+    }
+
+    /// The same of a text of the cloud; `None`: no edit changes it.
+    #[cfg(feature = "metaserver")]
+    pub(super) fn edited(&self, namespace: &str, name: &str, text: &str) -> Option<String> {
+        let edited = self.edited.get(&DeviceId::new(namespace, name))?;
+        DeviceObject::read(text).ok().filter(|cloud| edited.edit.holds_for(cloud))?;
+        edited.edit.apply(text)
+    }
+
+    #[cfg(feature = "metaserver")]
+    pub(super) fn has_edits(&self) -> bool {
+        !self.edited.is_empty()
     }
 
     /// Takes a message about twins.
@@ -121,6 +199,11 @@ impl DeviceSide {
         let Some(core) = &mut self.core else { return };
         if meta.origin().is_none() {
             return;
+        }
+        for key in self.ended.drain(..) {
+            let line = format!("devices: {key} is over: the cloud has changed the device");
+            out.push(Action::Log(Severity::Info, line));
+            let _ = meta.delete(&key, "", None);
         }
         core.step(now, rng, out);
         store_registrations(core, meta);
@@ -192,6 +275,15 @@ impl DeviceSide {
         let core = self.core.as_ref()?;
         let save_at = core.save_at(now).and_then(|at| Some(at.max(meta.save_at(now)?)));
         sooner(core.wake_at(now), save_at).filter(|_| meta.origin().is_some())
+    }
+}
+
+impl Edited {
+    /// `None`: it does not make a device of this one.
+    fn new(cloud: &Arc<DeviceObject>, edit: &Arc<DeviceEdit>) -> Option<Self> {
+        let object = DeviceObject::read(&edit.apply(&cloud.text)?).ok()?;
+        let object = Arc::new(DeviceObject { is_edited: true, ..object });
+        Some(Self { cloud: cloud.clone(), edit: edit.clone(), object })
     }
 }
 

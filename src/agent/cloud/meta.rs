@@ -230,6 +230,11 @@ impl Meta {
         self.latest(key).map(|latest| &*latest.uid)
     }
 
+    #[cfg(all(feature = "devices", feature = "metaserver"))]
+    pub(super) fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
     /// Whether a change of this key is not durable yet.
     pub(super) fn is_pending(&self, key: &str) -> bool {
         self.queue.latest(key).is_some()

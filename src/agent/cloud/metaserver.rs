@@ -6,11 +6,14 @@ mod access;
 #[cfg(not(feature = "metaserver-auth"))]
 #[path = "metaserver/access/absent.rs"]
 mod access;
+#[cfg(feature = "devices")]
+mod device_edit;
 mod hold;
 mod restart;
 
 use std::sync::Arc;
 
+use super::devices::DeviceSide;
 use super::meta::Meta;
 use super::requests::{CloudContext, RequestKind};
 use super::watches::{WatchState, Watches};
@@ -33,12 +36,19 @@ pub(super) use restart::restart;
 pub(super) struct MetaSide {
     core: Option<Box<MetaServer>>,
     releases: Releases,
+    #[cfg(feature = "devices")]
+    edits: device_edit::Edits,
 }
 
 impl MetaSide {
     pub(super) fn new(node: &str, settings: Option<&MetaServerSettings>, bytes_max: usize) -> Self {
         let core = settings.map(|it| Box::new(MetaServer::new(it.clone(), node, bytes_max)));
-        Self { core, releases: Releases::default() }
+        Self {
+            core,
+            releases: Releases::default(),
+            #[cfg(feature = "devices")]
+            edits: Vec::new(),
+        }
     }
 
     pub(super) fn core(&self) -> Option<&MetaServer> {
@@ -156,9 +166,15 @@ impl MetaSide {
     }
 
     /// Answers clients.
-    pub(super) fn step(&mut self, now: Now, meta: &Meta, rng: &mut Rng, out: &mut Out) {
+    pub(super) fn step(
+        &mut self,
+        now: Now,
+        (meta, devices): (&Meta, &DeviceSide),
+        rng: &mut Rng,
+        out: &mut Out,
+    ) {
         if let Some(core) = self.core.as_mut().filter(|_| meta.origin().is_some()) {
-            core.step(now, rng, out);
+            core.step(now, rng, out, |item| local(devices, item));
         }
     }
 
@@ -195,4 +211,19 @@ impl MetaSide {
         let save_at = core.save_at().and_then(|at| Some(at.max(meta.save_at(now)?)));
         core.wake_at().into_iter().chain(save_at).min()
     }
+}
+
+/// What is shown in the place of an object: a device as it was edited on the node.
+#[cfg(feature = "devices")]
+fn local(devices: &DeviceSide, item: &Item) -> Option<Arc<Item>> {
+    if !devices.has_edits() || &*item.kind != "Device" {
+        return None;
+    }
+    let text = devices.edited(&item.namespace, &item.name, &item.text)?;
+    Some(Arc::new(Item { text: text.into(), ..item.clone() }))
+}
+
+#[cfg(not(feature = "devices"))]
+fn local(_: &DeviceSide, _: &Item) -> Option<Arc<Item>> {
+    None
 }

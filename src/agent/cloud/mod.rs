@@ -632,6 +632,8 @@ impl Cloud {
         self.devices.step(now, &mut self.meta, rng, out);
         self.store_jobs(now, rng);
         self.answer_releases();
+        #[cfg(all(feature = "devices", feature = "metaserver"))]
+        self.answer_edits();
         self.metaserver.save(now, &mut self.meta);
         self.service_bus.step(now, &mut self.meta, out);
         self.meta.step(now, out);
@@ -647,7 +649,7 @@ impl Cloud {
         if self.hub.is_up() {
             self.metaserver.registered(now, &self.watches);
         }
-        self.metaserver.step(now, &self.meta, rng, out);
+        self.metaserver.step(now, (&self.meta, &self.devices), rng, out);
         if !self.hub.is_up() {
             return;
         }

@@ -337,6 +337,8 @@ impl Cloud {
             Call::Restart { namespace, pods: names } => {
                 Some(Reply::Messages(super::metaserver::restart(pods, namespace, names)))
             }
+            #[cfg(feature = "devices")]
+            Call::EditDevice(put) => self.edit_device(id, put),
             Call::Get { .. } | Call::List { .. } | Call::Watch(_) | Call::Write(_) => None,
         };
         self.metaserver.opened(now, id, call);

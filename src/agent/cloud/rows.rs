@@ -14,6 +14,8 @@
 //! `metadata.managedFields` is left out: it is a third of all bytes, and only says who wrote which
 //! field at the API server. The rest is stored as it came.
 
+#[cfg(feature = "devices")]
+mod device_edit;
 #[cfg(feature = "node-jobs")]
 mod job;
 
@@ -51,6 +53,8 @@ use crate::model::token::Token;
 use crate::model::tree::{self, Fault, Read as _, fields};
 use crate::model::upstream::TokenRequest;
 
+#[cfg(feature = "devices")]
+pub(super) use device_edit::{DEVICE_EDIT, DeviceEdit};
 #[cfg(feature = "node-jobs")]
 pub(super) use job::{NODE_JOB, node_job};
 
@@ -101,6 +105,9 @@ pub(super) enum StoredObject {
     Device(Arc<DeviceObject>),
     #[cfg(feature = "devices")]
     DeviceModel(Arc<ModelObject>),
+    /// What somebody on the node has made of a device.
+    #[cfg(feature = "devices")]
+    DeviceEdit(Arc<DeviceEdit>),
     /// The registration of a mapper.
     #[cfg(feature = "devices")]
     Mapper(Arc<Mapper>),
@@ -182,6 +189,8 @@ impl StoredObject {
             #[cfg(feature = "devices")]
             Self::DeviceModel(model) => model.heap_bytes(),
             #[cfg(feature = "devices")]
+            Self::DeviceEdit(edit) => edit.heap_bytes(),
+            #[cfg(feature = "devices")]
             Self::Mapper(mapper) => size_of::<Mapper>() + mapper.address.len(),
             // The text of the row is longer, and counts.
             #[cfg(feature = "node-jobs")]
@@ -209,10 +218,10 @@ impl StoredObject {
         matches!(self, Self::Pod(_))
     }
 
-    /// A device or a model.
+    /// A device, an edit of one, or a model.
     #[cfg(feature = "devices")]
     pub(super) fn is_of_devices(&self) -> bool {
-        matches!(self, Self::Device(_) | Self::DeviceModel(_))
+        matches!(self, Self::Device(_) | Self::DeviceModel(_) | Self::DeviceEdit(_))
     }
 
     #[cfg(not(feature = "devices"))]
@@ -581,6 +590,10 @@ fn stored_object(
         "device" => StoredObject::Device(Arc::new(DeviceObject::read(text)?)),
         #[cfg(feature = "devices")]
         "devicemodel" => StoredObject::DeviceModel(Arc::new(ModelObject::read(text)?)),
+        #[cfg(feature = "devices")]
+        DEVICE_EDIT => {
+            StoredObject::DeviceEdit(Arc::new(DeviceEdit::read(text).map_err(Fault::bare)?))
+        }
         #[cfg(feature = "devices")]
         MAPPER => StoredObject::Mapper(Arc::new(registration(text)?)),
         #[cfg(feature = "node-jobs")]

@@ -175,6 +175,12 @@ impl Devices {
         }
     }
 
+    /// The object of a device.
+    #[cfg(feature = "metaserver")]
+    pub(super) fn object(&self, id: &DeviceId) -> Option<&Arc<DeviceObject>> {
+        self.table.get(id)?.object()
+    }
+
     /// Takes a message about twins.
     pub(super) fn message(&mut self, now: Now, message: DeviceDownstream, rng: &mut Rng) {
         match message {

@@ -59,11 +59,16 @@ impl Devices {
         });
         DevicesOverview {
             devices: self.table.iter().count(),
+            edited: self.edited(),
             unconfirmed: self.unconfirmed(),
             uploads: self.uploads.count(),
             mqtt,
             mappers: self.mappers.overviews(now),
         }
+    }
+
+    fn edited(&self) -> usize {
+        self.table.objects().filter(|object| object.is_edited).count()
     }
 
     fn unconfirmed(&self) -> usize {
@@ -74,6 +79,7 @@ impl Devices {
         let Refused { unknown_device, invalid, too_many } = self.refused;
         DeviceMetrics {
             devices: self.table.iter().count() as u64,
+            edited: self.edited() as u64,
             unconfirmed: self.unconfirmed() as u64,
             updates: self.updates,
             refused: [

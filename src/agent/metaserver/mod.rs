@@ -199,9 +199,14 @@ impl MetaServer {
 
     // ---- objects ----
 
-    /// Pods of this node come by themselves.
+    /// Pods of this node come by themselves, and are all that is served.
     fn is_local(gvr: &Gvr) -> bool {
         gvr.group.is_empty() && &*gvr.resource == "pods"
+    }
+
+    /// Those of this node come by themselves; others have to be asked for.
+    fn is_of_node(gvr: &Gvr) -> bool {
+        Self::is_local(gvr) || &*gvr.group == "devices.kubeedge.io"
     }
 
     fn is_of_scope(&self, gvr: &Gvr, item: &Item, is_it: impl Fn(&Tracking) -> bool) -> bool {
@@ -214,7 +219,7 @@ impl MetaServer {
         let Some(served) = self.settings.of_item(item) else { return };
         let gvr = served.gvr.clone();
         let is_known = self.objects.get(&gvr, &name_of(item)).is_some();
-        if is_known || Self::is_local(&gvr) || self.is_of_scope(&gvr, item, |_| true) {
+        if is_known || Self::is_of_node(&gvr) || self.is_of_scope(&gvr, item, |_| true) {
             self.take(now, &gvr, item);
         }
     }
@@ -265,6 +270,12 @@ impl MetaServer {
                 tracking.version = tracking.version.max(change.position);
             }
         }
+        self.give(gvr, change);
+        self.save_at.get_or_insert(self.next_save_at(now));
+    }
+
+    /// The events of a change for the watches.
+    fn give(&mut self, gvr: &Gvr, change: &Change) {
         for (id, client) in &self.clients {
             let Call::Watch(watch) = &client.call else { continue };
             if watch.scope.gvr == *gvr && matches!(client.state, State::Open { .. }) {
@@ -272,7 +283,6 @@ impl MetaServer {
                 self.replies.extend(events.into_iter().flatten().map(|event| (*id, event)));
             }
         }
-        self.save_at.get_or_insert(self.next_save_at(now));
     }
 
     fn next_save_at(&self, now: Now) -> Instant {
@@ -313,7 +323,7 @@ impl MetaServer {
         if std::mem::take(&mut self.is_full) {
             let scopes: Vec<Scope> = self.scopes.keys().cloned().collect();
             self.objects.retain(|gvr, item| {
-                Self::is_local(gvr)
+                Self::is_of_node(gvr)
                     || scopes.iter().any(|scope| scope.gvr == *gvr && scope.has(item))
             });
             self.trouble = Some("more objects than are kept: see docs/metaserver.md".to_owned());
@@ -322,8 +332,23 @@ impl MetaServer {
 
     // ---- steps ----
 
-    /// Answers what can be answered now.
-    pub fn step(&mut self, now: Now, rng: &mut Rng, out: &mut Out) {
+    /// A device was edited on the node: it is another one for those that watch it.
+    #[cfg(feature = "devices")]
+    pub fn device_edited(&mut self, namespace: &str, name: &str) {
+        let gvr = Gvr::new("devices.kubeedge.io", "v1beta1", "devices");
+        let found = self.objects.get(&gvr, &(namespace.into(), name.into())).cloned();
+        let Some(item) = found else { return };
+        self.give(&gvr, &Change { position: 0, old: Some(item.clone()), new: Some(item) });
+    }
+
+    /// Answers what can be answered now. `local`: what is shown in an object's place.
+    pub fn step(
+        &mut self,
+        now: Now,
+        rng: &mut Rng,
+        out: &mut Out,
+        local: impl Fn(&Item) -> Option<Arc<Item>>,
+    ) {
         if let Link::Silent(until) = self.link
             && until <= now.boot
         {
@@ -334,7 +359,8 @@ impl MetaServer {
         for id in ids {
             self.serve(now, id, rng);
         }
-        for (id, reply) in self.replies.drain(..) {
+        for (id, mut reply) in self.replies.drain(..) {
+            reply.replace(&local);
             out.push(Action::MetaServer(id, reply));
         }
         if self.trouble != self.logged {

@@ -85,6 +85,13 @@ impl MetaServer {
                 self.fail(id, 503, "ServiceUnavailable", message);
             }
             Call::Release(_) | Call::ConfirmUpgrade => {}
+            #[cfg(feature = "devices")]
+            Call::EditDevice(_) if is_late => {
+                let message = "the store does not take it: see the log of the agent";
+                self.fail(id, 503, "ServiceUnavailable", message);
+            }
+            #[cfg(feature = "devices")]
+            Call::EditDevice(_) => {}
             // It was answered as it came.
             #[cfg(feature = "streams")]
             Call::Stream(_) => {}

@@ -93,7 +93,7 @@ impl Bench {
     /// What the clients get, in short.
     fn step(&mut self) -> Vec<(u64, String)> {
         let mut out = Out::default();
-        self.core.step(self.now, &mut self.rng, &mut out);
+        self.core.step(self.now, &mut self.rng, &mut out, |_| None);
         if let Some(at) = self.core.wake_at() {
             assert!(at > Instant(0), "a reply was left");
         }

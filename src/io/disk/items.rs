@@ -30,9 +30,14 @@ const PUT: &str = "INSERT INTO meta_v2 (key, group_version_resource, namespace, 
 
 /// The objects of pods, and of others that are rows of `meta`.
 pub(super) fn of_meta(rows: &[Row], settings: &MetaServerSettings) -> Vec<StoredItem> {
-    let kinds = ["pod", "service", "endpoints", "configmap"];
+    let kinds = ["pod", "service", "endpoints", "configmap", "device", "devicemodel"];
     let rows = rows.iter().filter(|row| kinds.contains(&&*row.kind));
-    let item = |row: &Row| usable(&row.value, settings);
+    let item = |row: &Row| {
+        let item = usable(&row.value, settings)?;
+        // EdgeCore has a device that was edited on the node a second time, as `updated`.
+        let is_it = row.key.rsplit('/').next() == Some(&*item.name);
+        is_it.then_some(item)
+    };
     rows.filter_map(item).map(|item| StoredItem { item, has_row: false }).collect()
 }
 

@@ -48,6 +48,8 @@ impl PropertyInfo<'_> {
 #[serde(rename_all = "camelCase", default)]
 pub struct DevicesOverview {
     pub devices: usize,
+    /// Of these, those that are as somebody on the node has edited them.
+    pub edited: usize,
     /// Properties and states whose values the cloud has not confirmed.
     pub unconfirmed: usize,
     /// Messages of MQTT clients that wait for the cloud.
@@ -126,6 +128,8 @@ impl OtherBroker {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeviceMetrics {
     pub devices: u64,
+    /// See [`DevicesOverview::edited`].
+    pub edited: u64,
     /// See [`DevicesOverview::unconfirmed`].
     pub unconfirmed: u64,
     /// Updates of twins by MQTT clients and mappers that were accepted.

@@ -13,6 +13,8 @@ pub struct DeviceObject {
     pub id: DeviceId,
     pub view: DeviceView,
     pub text: ObjectText,
+    /// It is as somebody on the node has edited it.
+    pub is_edited: bool,
 }
 
 /// A `DeviceModel` of the cloud.
@@ -42,7 +44,7 @@ impl DeviceObject {
             spec,
         };
         let id = DeviceId::new(&metadata.namespace, &metadata.name);
-        Ok(Self { id, view, text: text.into() })
+        Ok(Self { id, view, text: text.into(), is_edited: false })
     }
 
     /// Whether it can be read from this place of a manifest.

@@ -183,8 +183,14 @@ fn remote_object(kind: &str, text: Box<str>, is_watched: bool) -> RemoteObject {
     #[cfg(not(feature = "metaserver"))]
     let _ = is_watched;
     #[cfg(feature = "metaserver")]
-    let item = if is_watched || matches!(view, Some(ObjectView::Pod(_))) {
-        crate::wire::metaserver::item::read(&text, None).map(std::sync::Arc::new)
+    let of = match kind {
+        "device" => Some(("devices.kubeedge.io/v1beta1", "Device")),
+        "devicemodel" => Some(("devices.kubeedge.io/v1beta1", "DeviceModel")),
+        _ => None,
+    };
+    #[cfg(feature = "metaserver")]
+    let item = if is_watched || of.is_some() || matches!(view, Some(ObjectView::Pod(_))) {
+        crate::wire::metaserver::item::read(&text, of).map(std::sync::Arc::new)
     } else {
         None
     };

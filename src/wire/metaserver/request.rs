@@ -13,6 +13,8 @@ use super::{discovery, people, selector};
 use crate::limits::METASERVER_WATCH_S_MAX;
 use crate::model::application::{Gvr, Scope};
 use crate::model::base64;
+#[cfg(feature = "devices")]
+use crate::model::metaserver::DevicePut;
 use crate::model::metaserver::{
     Call, Failure, Form, MetaServerSettings, Recency, Release, Served, Watch, Write,
 };
@@ -48,6 +50,10 @@ pub fn read(request: &call::Call, settings: &MetaServerSettings) -> Result<Asked
         }
         let form = form(request.header("accept"))?;
         return reading(target, &query, form).map(Asked::Call);
+    }
+    #[cfg(feature = "devices")]
+    if let Some(put) = device_put(request, &target, &query, settings)? {
+        return Ok(Asked::Call(put));
     }
     if !settings.has_writes() {
         let message = format!(
@@ -258,6 +264,36 @@ fn writing(request: &call::Call, target: &Target, query: &Query<'_>) -> Result<W
     let subresource = if verb == "patch" { Box::default() } else { subresource };
     let options = options.into();
     Ok(Write { key, verb, options, body, subresource, is_of_status: is_status })
+}
+
+/// KubeEdge's update of a device on the node alone (section 11.4); `None`: it is another request.
+/// Where every program may write to the cloud, and none may do this, it is a write like others.
+#[cfg(feature = "devices")]
+fn device_put(
+    request: &call::Call,
+    target: &Target,
+    query: &Query<'_>,
+    settings: &MetaServerSettings,
+) -> Result<Option<Call>, Failure> {
+    let is_whole = !target.name.is_empty() && target.subresource.is_empty();
+    let is_device = target.served.gvr.is("devices.kubeedge.io", "devices");
+    let may = settings.requires_authorization || settings.keadm_ctl;
+    if request.method != "PUT" || !is_whole || !is_device || (settings.writes && !may) {
+        return Ok(None);
+    }
+    if !may {
+        let message = "PUT of a device changes it on this node alone, and is forbidden: every \
+                       program of this machine, and every pod on its network, could do it \
+                       (modules.metaManager.metaServer.keadmCtl)";
+        return Err(Failure::new(403, "Forbidden", message));
+    }
+    json_type(request)?;
+    if !query.get("dryRun").is_empty() {
+        return Err(bad("got dryRun, expected none: a device on this node is changed, or not"));
+    }
+    let text = object(&request.body, &target.served)?;
+    let (namespace, name) = (target.namespace.clone(), target.name.clone());
+    Ok(Some(Call::EditDevice(Box::new(DevicePut { namespace, name, text }))))
 }
 
 /// The options of a create, an update or a delete, from its query.

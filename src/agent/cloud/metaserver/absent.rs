@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Cloud;
+use super::devices::DeviceSide;
 use super::meta::Meta;
 #[cfg(feature = "services")]
 use super::{requests::CloudContext, watches::Watches};
@@ -35,7 +36,7 @@ impl MetaSide {
     #[cfg(feature = "services")]
     pub(super) fn registered(&mut self, _: Now, _: &Watches) {}
 
-    pub(super) fn step(&mut self, _: Now, _: &Meta, _: &mut Rng, _: &mut Out) {}
+    pub(super) fn step(&mut self, _: Now, _: (&Meta, &DeviceSide), _: &mut Rng, _: &mut Out) {}
 
     pub(super) fn end_save(&mut self, _: Now, _: bool) {}
 

@@ -161,3 +161,49 @@ mod streams {
         assert_eq!(stream("POST", &format!("{POD}/exec?command=ls"), upgrade), Err(400));
     }
 }
+
+#[cfg(feature = "devices")]
+#[test]
+fn a_device_is_edited_by_a_put_of_the_whole_object_and_by_nobody_unless_somebody_has_said_so() {
+    let target = "/apis/devices.kubeedge.io/v1beta1/namespaces/ns/devices/d";
+    let body = r#"{"kind":"Device","apiVersion":"devices.kubeedge.io/v1beta1","spec":{}}"#;
+    let put = |target: &str, body: &str, settings: &MetaServerSettings| match asked(
+        "PUT",
+        target,
+        ("Content-Type: application/json\r\n", body),
+        settings,
+    ) {
+        Ok(call @ Call::EditDevice(_)) => {
+            let of = call.attributes();
+            let name = [of.verb, of.group, of.resource, of.namespace, of.name].join(" ");
+            Ok((name, of.subresource.to_owned()))
+        }
+        Ok(Call::Write(write)) => Ok((write.verb.to_owned(), write.subresource.to_string())),
+        Ok(other) => panic!("{other:?}"),
+        Err(failure) => Err((failure.code, failure.message)),
+    };
+    let tokens = MetaServerSettings { requires_authorization: true, ..Default::default() };
+    let wanted = "update devices.kubeedge.io devices ns d".to_owned();
+    for settings in [open(), tokens, MetaServerSettings { writes: true, ..open() }] {
+        assert_eq!(put(target, body, &settings), Ok((wanted.clone(), String::new())));
+    }
+    let (code, why) = put(target, body, &MetaServerSettings::default()).expect_err("closed");
+    assert!(code == 403 && why.contains("metaServer.keadmCtl"), "{code} {why}");
+    // Where programs may write to the cloud, and none may do this, it is as before.
+    let writes = MetaServerSettings { writes: true, ..Default::default() };
+    assert_eq!(put(target, body, &writes), Ok(("update".to_owned(), String::new())));
+    // The status is the cloud's, and so are other objects.
+    let settings = MetaServerSettings { writes: true, ..open() };
+    let status = put(&format!("{target}/status"), body, &settings);
+    assert_eq!(status, Ok(("updatestatus".to_owned(), "status".to_owned())));
+    let model = body.replace("\"Device\"", "\"DeviceModel\"");
+    let other = put(&target.replace("devices/d", "devicemodels/d"), &model, &settings);
+    assert_eq!(other, Ok(("update".to_owned(), String::new())));
+    for (target, body) in [
+        (target.to_owned(), model.as_str()),
+        (target.to_owned(), ""),
+        (format!("{target}?dryRun=All"), body),
+    ] {
+        assert_eq!(put(&target, body, &open()).map_err(|it| it.0), Err(400), "{target} {body}");
+    }
+}
