@@ -568,7 +568,8 @@ impl Cache {
         if !self.is_unknown(key) {
             return;
         }
-        if matches!(key.kind, Kind::Pod | Kind::Device) {
+        if key.kind == Kind::Pod {
+            // It may be bound to a node that has just turned out to be an edge node.
             self.deleted(now, key, None);
         } else {
             self.objects.get_mut(key).expect("just checked").live = Live::Absent;

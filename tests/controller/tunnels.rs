@@ -133,6 +133,20 @@ fn where_there_is_no_tunnel_it_is_said_since_when() {
 }
 
 #[test]
+fn a_pod_that_was_deleted_before_its_node_came_is_on_no_node() {
+    let mut world = listed(&[(Kind::Pod, pod("web", "e1"))]);
+    world.pass(100);
+    assert_eq!(world.controller.pods_of("e1").count(), 1);
+    world.late = vec![Kind::Pod];
+    world.cluster.remove(&(Kind::Pod, "n".to_owned(), "web".to_owned()));
+    world.cluster.compacted = world.cluster.version;
+    world.connect("e1");
+    world.pass(100);
+    assert_eq!(world.controller.pods_of("e1").count(), 0, "it was looked for");
+    assert_eq!(world.controller.node_of_pod("n", "web"), None);
+}
+
+#[test]
 fn a_pod_is_found_on_its_node_whether_that_has_connected_or_not() {
     let objects = [
         (Kind::Node, node("e1")),
