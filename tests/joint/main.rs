@@ -5,8 +5,8 @@
 //! the two sides understand differently shows only here: hours pass in milliseconds, and a pod of
 //! the API server must run on the node, whatever either side has done in between.
 //!
-//! The worlds of `worlds` are drawn from seeds: `SIM_FIRST=n` names the first, `SEED=n` the only
-//! one.
+//! The worlds of `worlds` are drawn from seeds: `SIM_FIRST=n` names the first, `SIM_SEEDS=n` says
+//! how many, and `SEED=n` runs one alone.
 #![expect(clippy::panic, reason = "a failing test reports where")]
 
 #[path = "../stories/clock.rs"]

@@ -12,6 +12,7 @@ use edged::model::cri::ContainerState;
 use crate::controller::world::Faults;
 use crate::joint::{Joint, config_map, name, pod};
 
+/// So many worlds, unless `SIM_SEEDS` says otherwise.
 const SEEDS: u64 = 40;
 const TURNS: u64 = 40;
 
@@ -128,7 +129,7 @@ fn seeds() -> std::ops::Range<u64> {
     let only = given("SEED").map(|seed| seed..seed + 1);
     only.unwrap_or_else(|| {
         let first = given("SIM_FIRST").unwrap_or(1);
-        first..first + SEEDS
+        first..first + given("SIM_SEEDS").unwrap_or(SEEDS)
     })
 }
 
