@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 
 use edged::agent::Config;
 use edged::agent::event::Event;
-use edged::controller::SyncStore;
+use edged::controller::dynamic::access::{Access, READS, RequestUser};
+use edged::controller::{self, SyncStore};
 use edged::model::api::Kind;
 use edged::model::cri::ContainerState;
 use edged::model::link::Cause;
 use edged::model::meta::{Change, Row, Saved, StoreOrigin};
+use edged::model::metaserver::{MetaServerSettings, RowChange, StoredItem};
 use edged::model::settings::DeviceSettings;
 use serde_json::{Value, json};
 
 use crate::cloud_harness::CloudHarness;
 use crate::controller::cluster::{Cluster, Name};
-use crate::controller::world::{Faults, World};
+use crate::controller::world::{self, Faults, World};
 
 /// The name of the node.
 pub(crate) const NODE: &str = "gw";
@@ -24,6 +26,8 @@ pub(crate) struct Joint {
     pub(crate) node: CloudHarness,
     /// The rows of the agent's store.
     store: BTreeMap<Box<str>, Row>,
+    /// The rows of MetaServer.
+    items: BTreeMap<Box<str>, StoredItem>,
     /// The link is up, as the node knows.
     is_linked: bool,
     /// The node's dials arrive.
@@ -36,6 +40,13 @@ pub(crate) struct Joint {
 fn set(config: &mut Config) {
     NODE.clone_into(&mut config.node_name);
     config.devices = Some(DeviceSettings::default());
+    config.metaserver = Some(MetaServerSettings::default());
+}
+
+/// With a dynamic controller for MetaServers.
+fn cloud_config() -> controller::Config {
+    let access = Access::parse(READS, "", RequestUser::Controller).expect("resources");
+    controller::Config { access: Some(access), ..world::config() }
 }
 
 pub(crate) fn name(kind: Kind, name: &str) -> Name {
@@ -64,9 +75,10 @@ impl Joint {
     /// The node has registered, and nothing is there yet.
     pub(crate) fn new(sync: SyncStore, seed: u64) -> Self {
         let mut joint = Self {
-            world: World::keeping(sync, seed, Cluster::default(), Faults::default()),
+            world: World::with(cloud_config, sync, seed, Cluster::default(), Faults::default()),
             node: CloudHarness::set_up(Saved::kept(Vec::new()), set),
             store: BTreeMap::new(),
+            items: BTreeMap::new(),
             is_linked: false,
             is_reachable: true,
             lived_ms: 0,
@@ -112,6 +124,11 @@ impl Joint {
             match change {
                 Change::Put(row) => drop(self.store.insert(row.key.clone(), row)),
                 Change::Delete { key } => drop(self.store.remove(&key)),
+                Change::Item(RowChange::Put(gvr, item)) => {
+                    let key = gvr.key(&item.namespace, &item.name).into();
+                    self.items.insert(key, StoredItem { item, has_row: true });
+                }
+                Change::Item(RowChange::Delete(key)) => drop(self.items.remove(&key)),
                 _ => {}
             }
         }
@@ -187,13 +204,16 @@ impl Joint {
     pub(crate) fn lose_store(&mut self) {
         self.node.written.clear();
         self.store.clear();
+        self.items.clear();
         self.start_agent(StoreOrigin::Lost("damaged".to_owned()));
     }
 
     fn start_agent(&mut self, origin: StoreOrigin) {
         self.cut();
         self.keep_changes();
-        let saved = Saved::new(self.store.values().cloned().collect(), origin);
+        let items = self.items.values().cloned().collect();
+        let rows = self.store.values().cloned().collect();
+        let saved = Saved { items, ..Saved::new(rows, origin) };
         let before = &mut self.node.harness;
         let sandboxes = std::mem::take(&mut before.sandboxes);
         let containers = std::mem::take(&mut before.containers);

@@ -5,8 +5,8 @@
 //! the two sides understand differently shows only here: hours pass in milliseconds, and a pod of
 //! the API server must run on the node, whatever either side has done in between.
 //!
-//! The worlds of `worlds` are drawn from seeds: `SIM_FIRST=n` names the first, `SIM_SEEDS=n` says
-//! how many, and `SEED=n` runs one alone.
+//! The worlds of `worlds` and `informers` are drawn from seeds: `SIM_FIRST=n` names the first,
+//! `SIM_SEEDS=n` says how many, and `SEED=n` runs one alone.
 #![expect(clippy::panic, reason = "a failing test reports where")]
 
 #[path = "../stories/clock.rs"]
@@ -26,6 +26,7 @@ mod devices;
     reason = "shared with the stories; not all of it is needed here"
 )]
 mod harness;
+mod informers;
 mod joint;
 #[path = "../stories/made.rs"]
 #[expect(dead_code, reason = "shared with the stories; not all of it is needed here")]

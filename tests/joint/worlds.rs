@@ -125,7 +125,7 @@ fn given(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}: got {text}, expected a number")))
 }
 
-fn seeds() -> std::ops::Range<u64> {
+pub(crate) fn seeds() -> std::ops::Range<u64> {
     let only = given("SEED").map(|seed| seed..seed + 1);
     only.unwrap_or_else(|| {
         let first = given("SIM_FIRST").unwrap_or(1);
