@@ -59,6 +59,8 @@ pub struct Truth {
     pub code: i32,
     /// Somebody who lives has seen it, and has written it down.
     pub is_kept: bool,
+    /// Its monitor was gone: its parent was the server.
+    pub by_server: bool,
 }
 
 /// One thing that a job does.

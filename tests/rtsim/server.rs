@@ -275,8 +275,20 @@ impl World {
     /// The core has decided that a container has ended, whatever it still does.
     fn core_ends(&mut self, id: &ContainerId, phase: &ContainerPhase) {
         let ContainerPhase::Exited(exit) = phase else { return };
-        if matches!(exit.reason, ExitReason::StartError | ExitReason::Unknown) {
-            self.machine.truth.entry(id.clone()).or_insert(Truth { code: 0, is_kept: false });
+        let known = self.machine.truth.entry(id.clone());
+        match exit.reason {
+            // That its monitor was lost at its start may be seen before its end is.
+            ExitReason::StartError => {
+                known.and_modify(|truth| truth.is_kept &= !truth.by_server).or_insert(Truth {
+                    code: 0,
+                    is_kept: false,
+                    by_server: false,
+                });
+            }
+            ExitReason::Unknown => {
+                known.or_insert(Truth { code: 0, is_kept: false, by_server: false });
+            }
+            _ => {}
         }
     }
 
@@ -592,7 +604,11 @@ impl World {
         let by_monitor = monitor.is_some_and(|monitor| !monitor.adopts);
         // Else its parent is the server that has started its monitor, or init.
         let is_kept = by_monitor || life == Some(process.life);
-        self.machine.truth.entry(id.clone()).or_insert(Truth { code, is_kept });
+        self.machine.truth.entry(id.clone()).or_insert(Truth {
+            code,
+            is_kept,
+            by_server: !by_monitor,
+        });
         let at = (TODAY_MS + self.now as i64) * 1_000_000;
         if is_kept {
             self.monitor_ends(id, MonitorFact::Exited { code, oom_killed: false, at });
