@@ -312,8 +312,8 @@ fn store_registrations(core: &mut Devices, meta: &mut Meta) {
     });
 }
 
-/// The key of an object's row.
-fn key_of(kind: &str, id: &DeviceId) -> String {
+/// The key of the row that a device has of this kind.
+pub(super) fn key_of(kind: &str, id: &DeviceId) -> String {
     let namespace = Some(id.namespace()).filter(|namespace| !namespace.is_empty());
     Resource { namespace, kind, name: id.name() }.to_string()
 }

@@ -13,27 +13,17 @@
 //! **If we crash here** what was answered is in the store.
 
 use crate::agent::cloud::Cloud;
+use crate::agent::cloud::devices::key_of;
 use crate::agent::cloud::meta::ChangeOutcome;
 use crate::agent::cloud::rows::{DEVICE_EDIT, DeviceEdit, StoredObject};
 use crate::limits::{Budget, DEVICE_EDITS_MAX};
 use crate::model::device::{DeviceId, DeviceObject};
-use crate::model::message::Resource;
 use crate::model::metaserver::{ClientId, DevicePut, Failure, Reply};
 use crate::model::tree;
 
 /// The clients whose edits are not durable yet. Each has one request, so they are as bounded as the
 /// clients.
 pub(super) type Edits = Vec<(ClientId, DeviceId)>;
-
-/// The key of an edit's row.
-pub(in crate::agent::cloud) fn edit_key(id: &DeviceId) -> String {
-    key_of(id, DEVICE_EDIT)
-}
-
-fn key_of(id: &DeviceId, kind: &str) -> String {
-    let namespace = Some(id.namespace()).filter(|namespace| !namespace.is_empty());
-    Resource { namespace, kind, name: id.name() }.to_string()
-}
 
 impl Cloud {
     /// A client edits a device. Returns the answer, unless it has to wait for the store.
@@ -54,7 +44,7 @@ impl Cloud {
 
     /// Queues the row of an edit, or its removal.
     fn begin_edit(&mut self, id: &DeviceId, text: &str) -> Result<(), (u16, &'static str, String)> {
-        let stored = self.meta.stored_object(&key_of(id, "device"));
+        let stored = self.meta.stored_object(&key_of("device", id));
         let device = match stored {
             Some(StoredObject::Device(device)) if self.devices.serves(device) => device.clone(),
             _ => {
@@ -78,7 +68,7 @@ impl Cloud {
             );
             return Err((422, "Invalid", message));
         }
-        let key = edit_key(id);
+        let key = key_of(DEVICE_EDIT, id);
         let outcome = if is.spec == was.spec {
             self.meta.delete(&key, "", None)
         } else {
@@ -111,7 +101,8 @@ impl Cloud {
     /// it to those that watch it.
     pub(in crate::agent::cloud) fn answer_edits(&mut self) {
         let Self { meta, metaserver, devices, .. } = self;
-        let durable = metaserver.edits.extract_if(.., |(_, id)| !meta.is_pending(&edit_key(id)));
+        let durable =
+            metaserver.edits.extract_if(.., |(_, id)| !meta.is_pending(&key_of(DEVICE_EDIT, id)));
         let durable: Vec<_> = durable.collect();
         for (client, id) in durable {
             if let Some(core) = &mut metaserver.core {
