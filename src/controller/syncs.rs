@@ -89,7 +89,7 @@ impl Cache {
         if self.closed.is_past(&shown(row, &key, at), round) {
             return;
         }
-        self.adopt(row, at, false);
+        self.take_row(row, &key, at, false);
         let id = self.node(&row.node);
         let record = self.at(id).records.get_mut(&key);
         if let Some(record) = record.filter(|record| *record.uid == *row.uid) {
@@ -120,7 +120,7 @@ impl Cache {
         }
     }
 
-    /// A record was written in this version; `gone`: deleted.
+    /// The watch shows that a record was written, or deleted, in this version.
     pub(super) fn adopt(&mut self, row: &sync::Record, at: u64, is_deleted: bool) {
         let key = Key::new(row.kind, &row.namespace, &row.name);
         if self.closed.is_past(&shown(row, &key, at), 0) {
@@ -129,14 +129,19 @@ impl Cache {
         if is_deleted {
             self.closed.deletion_seen(&shown(row, &key, at));
         }
+        self.take_row(row, &key, at, is_deleted);
+    }
+
+    /// The same of a record that is not from before a deletion of our own.
+    fn take_row(&mut self, row: &sync::Record, key: &Key, at: u64, is_deleted: bool) {
         let id = self.node(&row.node);
         // For a node that is connected here our own state is newer: our own writes come back late,
         // and describe records that were created again since.
-        if self.at(id).link.is_some() || self.ack_log.is_pending(id, &key) {
+        if self.at(id).link.is_some() || self.ack_log.is_pending(id, key) {
             return;
         }
         let node = self.at(id);
-        if let Some(record) = node.records.get_mut(&key) {
+        if let Some(record) = node.records.get_mut(key) {
             let is_other = *record.uid != *row.uid;
             if is_other && is_deleted {
                 record.predecessors.retain(|uid| **uid != *row.uid);
@@ -151,19 +156,19 @@ impl Cache {
                 // our watch may be behind.
                 if is_other {
                     record.add_predecessor(&row.uid);
-                    self.settle_records(id, &key);
+                    self.settle_records(id, key);
                 }
                 return;
             }
         }
-        let has = node.records.get(&key).map(|record| (*record.uid == *row.uid, record.version));
+        let has = node.records.get(key).map(|record| (*record.uid == *row.uid, record.version));
         match has {
-            Some((true, _)) if is_deleted => self.record_removed(id, row, &key, at),
+            Some((true, _)) if is_deleted => self.record_removed(id, row, key, at),
             Some((true, version)) if version == row.version => {}
             None | Some(_) if is_deleted => {}
             None | Some(_) => {
                 let mut record = Record { object_sync_version: at, ..Record::from_row(row) };
-                if let Some(before) = node.records.remove(&key) {
+                if let Some(before) = node.records.remove(key) {
                     record.predecessors = before.predecessors;
                     record.predecessors.retain(|uid| **uid != *row.uid);
                     if *before.uid != *row.uid {
@@ -171,14 +176,14 @@ impl Cache {
                     }
                 }
                 node.records.insert(key.clone(), record);
-                node.mark_dirty(&key);
+                node.mark_dirty(key);
                 let entry = self.objects.entry(key.clone()).or_default();
                 entry.held.insert(id);
                 if matches!(entry.live, Live::Unknown) {
                     // Unless a list is about to show it.
-                    self.find_out(&key);
+                    self.find_out(key);
                 }
-                self.settle_records(id, &key);
+                self.settle_records(id, key);
                 self.ready.insert(id);
                 self.suspect(id);
             }
@@ -252,7 +257,7 @@ impl Cache {
         let (id, key, uid) = line;
         let object_sync_version =
             result.as_ref().ok().and_then(|raw| read(raw).ok()).map_or(0, |(_, at)| at);
-        let has_existed = object_sync_version == 0;
+        let has_no_version = object_sync_version == 0;
         let result = match (verb, result) {
             (_, Ok(_)) => Ok(()),
             // The record exists, or does not exist, as it should.
@@ -281,7 +286,7 @@ impl Cache {
             &*record
         });
         let own = record.filter(|record| record.uid == *uid);
-        if verb == Verb::Create && own.is_some_and(|record| has_existed || record.version > 0) {
+        if verb == Verb::Create && own.is_some_and(|record| has_no_version || record.version > 0) {
             // It was acknowledged meanwhile; or the record existed, with another content and in a
             // version that is not known.
             self.ack_log.mark_changed(*id, key, uid);
