@@ -289,6 +289,13 @@ impl Calls {
                 {
                     cache.request_deletion(id, key, uid);
                 }
+                if let Then::Stray(key) = &request.then
+                    && code == 404
+                {
+                    let version = watches.known_version(key.kind);
+                    let removal = outbound::removal(context.rng, context.now, key, version);
+                    cache.answer(id, session, removal);
+                }
                 Err((code, Failure::Remote(status)))
             }
             Err(CallError::Lost(why)) => {
@@ -360,6 +367,15 @@ impl Calls {
             Then::Attached(node) => {
                 let own = attached_to(&raw).is_some_and(|to| to == *node);
                 if own { Outcome::Answer(raw, 0) } else { FOREIGN }
+            }
+            Then::Stray(key) => {
+                let found = Sketch::of(key.kind, &raw);
+                let found = found.filter(|it| it.node.as_deref() != Some(&*cache.nodes[&id].name));
+                if let Some(version) = found.and_then(|it| it.version) {
+                    let removal = outbound::removal(context.rng, context.now, key, version);
+                    cache.answer(id, session, removal);
+                }
+                Outcome::AnsweredSeparately
             }
             Then::Missing { key, uid } => {
                 // A pod that cannot be parsed in full still exists.

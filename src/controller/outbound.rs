@@ -1,9 +1,11 @@
 //! Addresses the messages that the controller sends (wire spec sections 2.6, 3 and 5).
 
-use super::key::{is_computed, is_of_devices};
+use std::sync::Arc;
+
+use super::key::{Key, is_computed, is_of_devices};
 use super::time::{Now, Rng};
 use crate::model::api::Kind;
-use crate::model::cloud_message::{CloudMessage, Content};
+use crate::model::cloud_message::{CloudMessage, Content, Tombstone};
 use crate::model::node_job::{Generation, JobKey, JobKind};
 use crate::model::router::NodeRule;
 
@@ -65,6 +67,22 @@ pub(super) fn membership(
     let origin = Origin { id: Box::default(), resource: resource.into() };
     let mut message = response(rng, now, &origin, 0, content);
     (message.source, message.group, message.operation) = (DEVICES, TWIN, "update");
+    message
+}
+
+/// The removal of an object that a node has without a record of it, whatever its uid. It may come
+/// again, not in an earlier version than this one. Nobody waits for an acknowledgement.
+pub(super) fn removal(rng: &mut Rng, now: Now, key: &Key, version: u64) -> Box<CloudMessage> {
+    let content = Content::Tombstone(Box::new(Tombstone {
+        kind: key.kind,
+        namespace: key.namespace.as_ref().into(),
+        name: key.name.as_ref().into(),
+        uid: Arc::from(""),
+        version,
+    }));
+    let origin = Origin { id: Box::default(), resource: key.to_string().into() };
+    let mut message = response(rng, now, &origin, 0, content);
+    (message.source, message.operation) = (source_of(key.kind), "delete");
     message
 }
 

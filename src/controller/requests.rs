@@ -55,6 +55,9 @@ pub(super) enum Then {
         key: Key,
         uid: Box<str>,
     },
+    /// The node has this device without a record of it: if it is not the node's, the node has to
+    /// delete it.
+    Stray(Key),
     /// A pod that has ended is deleted.
     Finish {
         uid: Box<str>,

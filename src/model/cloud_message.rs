@@ -104,6 +104,7 @@ pub struct Tombstone {
     /// Empty: none.
     pub namespace: Box<str>,
     pub name: Box<str>,
+    /// Empty: whichever it is.
     pub uid: Arc<str>,
     /// `resourceVersion` of an object that exists and may come again; 0: it was deleted.
     pub version: u64,

@@ -270,6 +270,9 @@ impl World {
                 let map = (name.to_owned(), node.clone());
                 judge!(self.check.maps.contains(&map), "[own objects] {node} gets the map {name}");
             }
+            Kind::Device if content["metadata"]["uid"] == "" => {
+                return self.check_stray(at, node, name, &content);
+            }
             Kind::Device | Kind::DeviceModel => {
                 let had = self.had(&route.resource, node);
                 judge!(had, "[own objects] {node} gets {}", route.resource);

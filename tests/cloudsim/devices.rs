@@ -328,6 +328,24 @@ impl World {
         judge!(is_recorded, "[recorded first] r{at} confirms {node}:{value} of {device}: {by:?}");
     }
 
+    /// A node is told to remove a device that it has reported, and that is not on record.
+    pub(crate) fn check_stray(&self, at: usize, node: &str, device: &str, content: &Value) {
+        let fields: Vec<&String> =
+            content.as_object().into_iter().flatten().map(|it| it.0).collect();
+        judge!(
+            fields.len() == 3 && content["spec"].is_null(),
+            "[own objects] r{at} tells {node} of {device}: {content}"
+        );
+        let Some(object) = self.cluster.objects.get(&key(Kind::Device, device)) else { return };
+        let version = |of: &Value| of["metadata"]["resourceVersion"].as_str().map(str::to_owned);
+        // It was looked up just before.
+        let is_current = version(content) == version(object);
+        judge!(
+            !is_current || node_of(object) != node,
+            "[own objects] r{at} takes {device} from {node}, whose it is"
+        );
+    }
+
     /// Whether a node may have this device or model.
     pub(crate) fn had(&self, resource: &str, node: &str) -> bool {
         self.check.devices.had.contains(&(resource.to_owned(), node.to_owned()))

@@ -194,12 +194,12 @@ impl Node {
                 self.store.insert(resource.to_string(), content.clone());
             }
             "delete" => {
-                // Rules of service accounts have no uid.
+                // Rules of service accounts have no uid; nor has what is removed whichever it is.
                 let uid = |object: &Value| {
                     object["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
                 };
                 let old = self.store.get(&**resource);
-                if old.is_some_and(|old| uid(old) == uid(content)) {
+                if old.is_some_and(|old| uid(content).is_empty() || uid(old) == uid(content)) {
                     self.store.remove(&**resource);
                     self.devices.deleted(resource);
                 }

@@ -75,6 +75,46 @@ fn the_first_value_is_recorded_and_then_confirmed() {
     assert_eq!((counters.device_reports, counters.device_writes), (2, 2));
 }
 
+/// A Node was deleted while its node was away, and a device that it had was moved or deleted: the
+/// node still has it, and nothing says so but its reports.
+#[test]
+fn a_device_that_a_node_still_has_without_a_record_is_removed_from_it() {
+    let mut world = with_device();
+    world.connect("e2");
+    world.pass(100);
+    let version = world.cluster.objects[&name(Kind::Device, "d")]["metadata"]["resourceVersion"]
+        .as_str()
+        .expect("a version")
+        .to_owned();
+    for (resource, object) in [(D, "d"), ("device/n/gone/twin/edge_updated", "gone")] {
+        received(&mut world, "e2");
+        let id = report(&mut world, "e2", resource, ("temp", "21", 1));
+        world.pass(100);
+        let messages = std::mem::take(&mut world.edge("e2").messages);
+        let removed = messages.iter().find(|message| &*message.route.operation == "delete");
+        let removed = removed.expect("the node is told");
+        assert_eq!(&*removed.route.resource, format!("n/device/{object}"));
+        assert_eq!(&*removed.route.source, "devicecontroller");
+        let content = removed.content.as_ref().expect("content").get();
+        let content: Value = serde_json::from_str(content).expect("JSON");
+        assert_eq!(
+            content["metadata"],
+            json!({"name": object, "namespace": "n", "uid": "", "resourceVersion": version}),
+            "whichever it is, and it may come again"
+        );
+        let is_answer =
+            |message: &&edged::model::message::Message| *message.header.parent_id == *id;
+        assert!(messages.iter().any(|it| is_answer(&it)), "the report is confirmed");
+    }
+    // It has moved here, by another replica's word, and the watch is behind.
+    world.late.push(Kind::Device);
+    world.cluster.apply(Kind::Device, device("d", "e2", ""));
+    received(&mut world, "e2");
+    report(&mut world, "e2", D, ("temp", "21", 2));
+    world.pass(2 * DEVICE_WRITE_MS);
+    assert!(received(&mut world, "e2").iter().all(|it| !it.starts_with("delete")));
+}
+
 /// A node reports a state, at this time of its clock.
 fn report_state(world: &mut World, state: &str, at: i64) -> String {
     let text = json!({"event_id": "e", "timestamp": at, "device": {"name": "d", "state": state}});

@@ -26,13 +26,14 @@ use super::cache::Cache;
 use super::downstream::NodeContext;
 use super::event::{Action, Severity};
 use super::key::{Key, NodeId};
-use super::outbound::{self, Membership};
+use super::outbound::{self, Membership, Origin};
+use super::requests::{Form, NodeRequest, Then};
 use super::session::Link;
 use super::time::Now;
 use super::watches::Listed;
 use super::{Controller, Session};
 use crate::limits::DEVICE_MEMBERS_MAX;
-use crate::model::api::Kind;
+use crate::model::api::{Call, Kind, Verb};
 use crate::model::cloud_message::{Content, DeviceMember};
 use crate::model::device::{DeviceId, DeviceUpstream};
 use crate::model::edge_message::{EdgeContent, EdgeMessage};
@@ -90,12 +91,35 @@ impl Controller {
             DeviceUpstream::GetDetail(_) => return self.confirm(waiting),
         };
         let Some(key) = self.cache.own_device(waiting.node, &device) else {
-            // It was moved or deleted, and the node will know soon.
+            // It was moved or deleted.
             self.counters.device_reports_ignored += 1;
+            self.look_up_stray(waiting.node, &device);
             return self.confirm(waiting);
         };
         let report = self.cache.without_unknown(&key, report);
         self.statuses.report(now.boot, &key, report, waiting);
+    }
+
+    /// A node has a device that is not its own. Where that is on record, its deletion is on the
+    /// way. Otherwise the Node was deleted in between, and its records with it: the API server is
+    /// asked, because the watch may be behind.
+    fn look_up_stray(&mut self, id: NodeId, device: &DeviceId) {
+        let key = Key::new(Kind::Device, device.namespace(), device.name());
+        if device.namespace().is_empty() || self.cache.nodes[&id].records.contains_key(&key) {
+            return;
+        }
+        let call = Call {
+            verb: Verb::Get,
+            kind: key.kind,
+            namespace: device.namespace().into(),
+            name: device.name().into(),
+            subresource: None,
+            body: None,
+        };
+        let origin = Origin { id: Box::default(), resource: key.to_string().into() };
+        let (call, form, then) = (Box::new(call), Form::Silent, Then::Stray(key));
+        // Of too many, the next report is looked at.
+        let _ = self.queue_request(id, NodeRequest { origin, call, form, then });
     }
 
     /// A message is done: its node is told, if that session is still open.
