@@ -150,7 +150,7 @@ fn an_informer_gets_each_change_by_its_watch() {
 
 #[test]
 fn whatever_happens_an_informer_ends_up_with_what_the_api_server_has() {
-    for seed in worlds::seeds() {
+    worlds::each_seed(|seed| {
         let mut rng = Rng::new(seed);
         let sync = if rng.below(2) == 0 { SyncStore::Table } else { SyncStore::Objects };
         let (mut joint, mut informer) = (Joint::new(sync, seed), Informer::default());
@@ -188,5 +188,5 @@ fn whatever_happens_an_informer_ends_up_with_what_the_api_server_has() {
         joint.is_reachable = true;
         informer.pass(&mut joint, 900_000);
         assert_eq!(informer.objects, truth(&joint), "SEED={seed}; the node:\n{}", joint.log());
-    }
+    });
 }

@@ -1,13 +1,13 @@
 //! A node and its cloud, joined by a link.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use edged::agent::Config;
 use edged::agent::event::Event;
 use edged::controller::dynamic::access::{Access, READS, RequestUser};
 use edged::controller::{self, SyncStore};
 use edged::model::api::Kind;
-use edged::model::cri::ContainerState;
+use edged::model::cri::{Code, ContainerState};
 use edged::model::link::Cause;
 use edged::model::meta::{Change, Row, Saved, StoreOrigin};
 use edged::model::metaserver::{MetaServerSettings, RowChange, StoredItem};
@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use crate::cloud_harness::CloudHarness;
 use crate::controller::cluster::{Cluster, Name};
 use crate::controller::world::{self, Faults, World};
+use crate::device_rows::Rows as DeviceRows;
 
 /// The name of the node.
 pub(crate) const NODE: &str = "gw";
@@ -28,6 +29,8 @@ pub(crate) struct Joint {
     store: BTreeMap<Box<str>, Row>,
     /// The rows of MetaServer.
     items: BTreeMap<Box<str>, StoredItem>,
+    /// The tables of devices.
+    devices: DeviceRows,
     /// The link is up, as the node knows.
     is_linked: bool,
     /// The node's dials arrive.
@@ -35,12 +38,17 @@ pub(crate) struct Joint {
     /// Up to when the cloud has lived, by the node's clock, milliseconds.
     lived_ms: u64,
     keepalive_ms: u64,
+    /// No pull comes to an end.
+    pub(crate) holds_pulls: bool,
+    /// The images that were pulled. Those whose name begins with `bad` cannot be.
+    pub(crate) pulled: BTreeSet<String>,
 }
 
 fn set(config: &mut Config) {
     NODE.clone_into(&mut config.node_name);
     config.devices = Some(DeviceSettings::default());
     config.metaserver = Some(MetaServerSettings::default());
+    config.node_jobs = true;
 }
 
 /// With a dynamic controller for MetaServers.
@@ -79,10 +87,13 @@ impl Joint {
             node: CloudHarness::set_up(Saved::kept(Vec::new()), set),
             store: BTreeMap::new(),
             items: BTreeMap::new(),
+            devices: DeviceRows::default(),
             is_linked: false,
             is_reachable: true,
             lived_ms: 0,
             keepalive_ms: 0,
+            holds_pulls: false,
+            pulled: BTreeSet::new(),
         };
         joint.lived_ms = joint.node_ms();
         joint.pass(5_000);
@@ -107,7 +118,7 @@ impl Joint {
     /// Messages go to and fro until nobody has anything to say.
     fn exchange(&mut self) {
         for _ in 0..1_000 {
-            self.node.work();
+            self.work();
             self.keep_changes();
             self.world.pass(self.node_ms().saturating_sub(self.lived_ms));
             self.lived_ms = self.lived_ms.max(self.node_ms());
@@ -117,6 +128,25 @@ impl Joint {
             }
         }
         panic!("the node and its cloud do not stop talking");
+    }
+
+    /// The runtime performs what it was asked for.
+    fn work(&mut self) {
+        loop {
+            let open = self.node.harness.open_calls();
+            let is_held = |call: &&String| self.holds_pulls && call.starts_with("pull_image");
+            let Some(next) = open.iter().find(|call| !is_held(call)) else { return };
+            match next.strip_prefix("pull_image ") {
+                Some(image) if image.starts_with("bad") => {
+                    self.node.harness.refuses(next, Code::NotFound, "no such image");
+                }
+                image => {
+                    self.pulled.extend(image.map(str::to_owned));
+                    self.node.harness.does(next);
+                }
+            }
+            self.node.settle();
+        }
     }
 
     fn keep_changes(&mut self) {
@@ -129,7 +159,10 @@ impl Joint {
                     self.items.insert(key, StoredItem { item, has_row: true });
                 }
                 Change::Item(RowChange::Delete(key)) => drop(self.items.remove(&key)),
-                _ => {}
+                Change::Device(change) => self.devices.write(change),
+                #[cfg(feature = "servicebus")]
+                Change::TargetUrl(row) => panic!("no rule has {row:?}"),
+                Change::SubTopic(row) => panic!("no rule has {row:?}"),
             }
         }
     }
@@ -194,7 +227,15 @@ impl Joint {
         }
     }
 
-    /// The agent is started again. The pods run on.
+    /// The agent is told to end, as before an update, and started again. The pods run on.
+    pub(crate) fn stop_agent(&mut self) {
+        self.node.harness.deliver(Event::Stop);
+        self.node.settle();
+        assert!(self.node.harness.exited, "the store is quick");
+        self.restart_agent();
+    }
+
+    /// The agent is killed, and started again. The pods run on.
     pub(crate) fn restart_agent(&mut self) {
         self.keep_changes();
         self.start_agent(StoreOrigin::Kept);
@@ -205,6 +246,7 @@ impl Joint {
         self.node.written.clear();
         self.store.clear();
         self.items.clear();
+        self.devices = DeviceRows::default();
         self.start_agent(StoreOrigin::Lost("damaged".to_owned()));
     }
 
@@ -213,17 +255,20 @@ impl Joint {
         self.keep_changes();
         let items = self.items.values().cloned().collect();
         let rows = self.store.values().cloned().collect();
-        let saved = Saved { items, ..Saved::new(rows, origin) };
+        let devices = self.devices.stored();
+        let saved = Saved { items, devices, ..Saved::new(rows, origin) };
         let before = &mut self.node.harness;
         let sandboxes = std::mem::take(&mut before.sandboxes);
         let containers = std::mem::take(&mut before.containers);
         let exit_codes = std::mem::take(&mut before.exit_codes);
+        let stored = std::mem::take(&mut before.stored);
         let (wall, made) = (before.now.wall, before.made);
         self.node = CloudHarness::beside(saved, set, |harness| {
             harness.now.wall = wall;
             harness.sandboxes = sandboxes;
             harness.containers = containers;
             harness.exit_codes = exit_codes;
+            harness.stored = stored;
             harness.made = made;
         });
         self.lived_ms = self.node_ms();
@@ -281,10 +326,14 @@ impl Joint {
         self.store.contains_key(key)
     }
 
+    /// The object in this row of the node's store, if there is one.
+    pub(crate) fn row(&self, key: &str) -> Option<Value> {
+        Some(serde_json::from_str(&self.store.get(key)?.value).expect("JSON"))
+    }
+
     /// The value in the node's copy of a ConfigMap.
     pub(crate) fn kept(&self, map: &str) -> Option<String> {
-        let row = self.store.get(&*format!("n/configmap/{map}"))?;
-        let map: Value = serde_json::from_str(&row.value).expect("JSON");
+        let map = self.row(&format!("n/configmap/{map}"))?;
         Some(map["data"]["k"].as_str().unwrap_or_default().to_owned())
     }
 

@@ -5,7 +5,7 @@
 //! the two sides understand differently shows only here: hours pass in milliseconds, and a pod of
 //! the API server must run on the node, whatever either side has done in between.
 //!
-//! The worlds of `worlds` and `informers` are drawn from seeds: `SIM_FIRST=n` names the first,
+//! The worlds of `worlds`, `informers`, `devices` and `jobs` are drawn from seeds: `SIM_FIRST=n` names the first,
 //! `SIM_SEEDS=n` says how many, and `SEED=n` runs one alone.
 #![expect(clippy::panic, reason = "a failing test reports where")]
 
@@ -18,6 +18,9 @@ mod cloud_harness;
 #[expect(dead_code, reason = "shared with the stories; not all of it is needed here")]
 mod cluster;
 mod controller;
+#[path = "../sim/cloud/devices/rows.rs"]
+#[expect(dead_code, reason = "shared with the simulator; not all of it is needed here")]
+mod device_rows;
 mod devices;
 #[path = "../stories/harness.rs"]
 #[expect(
@@ -27,6 +30,7 @@ mod devices;
 )]
 mod harness;
 mod informers;
+mod jobs;
 mod joint;
 #[path = "../stories/made.rs"]
 #[expect(dead_code, reason = "shared with the stories; not all of it is needed here")]

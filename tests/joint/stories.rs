@@ -9,13 +9,19 @@ use crate::joint::{Joint, config_map, pod};
 /// Wherever records are kept.
 pub(crate) const EACH: [SyncStore; 2] = [SyncStore::Table, SyncStore::Objects];
 
+/// A pod runs with the first content of a ConfigMap.
+fn with_pod(sync: SyncStore, name: &str) -> Joint {
+    let mut joint = Joint::new(sync, 1);
+    joint.apply(Kind::ConfigMap, config_map("m", "1"));
+    joint.apply(Kind::Pod, pod(name, Some("m")));
+    joint.pass(5_000);
+    joint
+}
+
 #[test]
 fn a_pod_runs_is_reported_and_goes() {
     for sync in EACH {
-        let mut joint = Joint::new(sync, 1);
-        joint.apply(Kind::ConfigMap, config_map("m", "1"));
-        joint.apply(Kind::Pod, pod("web", Some("m")));
-        joint.pass(5_000);
+        let mut joint = with_pod(sync, "web");
         joint.is_settled();
         assert_eq!(joint.kept("m").as_deref(), Some("1"));
         joint.apply(Kind::ConfigMap, config_map("m", "2"));
@@ -55,10 +61,7 @@ fn a_config_map_that_no_pod_used_for_a_while_comes_back() {
 #[test]
 fn a_config_map_that_is_deleted_and_made_anew_is_another() {
     for sync in EACH {
-        let mut joint = Joint::new(sync, 1);
-        joint.apply(Kind::ConfigMap, config_map("m", "1"));
-        joint.apply(Kind::Pod, pod("web", Some("m")));
-        joint.pass(5_000);
+        let mut joint = with_pod(sync, "web");
         joint.remove(Kind::ConfigMap, "m");
         joint.pass(5_000);
         joint.apply(Kind::ConfigMap, config_map("m", "2"));
@@ -71,9 +74,7 @@ fn a_config_map_that_is_deleted_and_made_anew_is_another() {
 #[test]
 fn what_happened_while_either_was_away_is_made_up_for() {
     for sync in EACH {
-        let mut joint = Joint::new(sync, 1);
-        joint.apply(Kind::ConfigMap, config_map("m", "1"));
-        joint.apply(Kind::Pod, pod("stays", Some("m")));
+        let mut joint = with_pod(sync, "stays");
         joint.apply(Kind::Pod, pod("goes", None));
         joint.pass(5_000);
         joint.is_reachable = false;
@@ -95,10 +96,7 @@ fn what_happened_while_either_was_away_is_made_up_for() {
 #[test]
 fn a_node_that_was_deleted_comes_back_with_its_pods() {
     for sync in EACH {
-        let mut joint = Joint::new(sync, 1);
-        joint.apply(Kind::ConfigMap, config_map("m", "1"));
-        joint.apply(Kind::Pod, pod("web", Some("m")));
-        joint.pass(5_000);
+        let mut joint = with_pod(sync, "web");
         joint.delete_node();
         joint.pass(180_000);
         joint.is_settled();
@@ -111,9 +109,7 @@ fn a_node_that_was_deleted_comes_back_with_its_pods() {
 #[test]
 fn a_node_that_lost_its_store_gets_everything_again() {
     for sync in EACH {
-        let mut joint = Joint::new(sync, 1);
-        joint.apply(Kind::ConfigMap, config_map("m", "1"));
-        joint.apply(Kind::Pod, pod("stays", Some("m")));
+        let mut joint = with_pod(sync, "stays");
         joint.apply(Kind::Pod, pod("goes", None));
         joint.pass(5_000);
         joint.is_reachable = false;

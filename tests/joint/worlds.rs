@@ -30,16 +30,7 @@ struct Drawn {
 
 impl Drawn {
     fn new(seed: u64) -> Self {
-        let mut rng = Rng::new(seed);
-        let sync = if rng.below(2) == 0 { SyncStore::Table } else { SyncStore::Objects };
-        let mut joint = Joint::new(sync, seed);
-        let rate = |rng: &mut Rng, most: u64| if rng.below(2) == 0 { 0 } else { rng.below(most) };
-        joint.world.faults = Faults {
-            call_lost: rate(&mut rng, 100),
-            save_fails: rate(&mut rng, 100),
-            watch_ends: rate(&mut rng, 50),
-            delay_ms: rate(&mut rng, 500),
-        };
+        let (joint, rng) = draw(seed);
         Self { joint, rng, maps: Maps::default(), pods: BTreeMap::new(), last: 0 }
     }
 
@@ -125,7 +116,7 @@ fn given(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}: got {text}, expected a number")))
 }
 
-pub(crate) fn seeds() -> std::ops::Range<u64> {
+fn seeds() -> std::ops::Range<u64> {
     let only = given("SEED").map(|seed| seed..seed + 1);
     only.unwrap_or_else(|| {
         let first = given("SIM_FIRST").unwrap_or(1);
@@ -133,27 +124,47 @@ pub(crate) fn seeds() -> std::ops::Range<u64> {
     })
 }
 
-#[test]
+/// Runs a world of each seed.
 #[expect(clippy::print_stderr, reason = "of a failing world, its seed")]
-fn whatever_happens_the_node_ends_up_as_the_api_server_wants_it() {
+pub(crate) fn each_seed(run: impl Fn(u64)) {
     for seed in seeds() {
-        let run = std::panic::AssertUnwindSafe(|| {
-            let mut drawn = Drawn::new(seed);
-            for _ in 0..TURNS {
-                drawn.turn();
-            }
-            drawn.heal();
-            drawn.joint.is_settled();
-            let wanted = drawn.pods.len();
-            assert_eq!(drawn.joint.wanted().len(), wanted);
-            for at in drawn.pods.values().flatten() {
-                let kept = drawn.joint.kept(&format!("m{at}"));
-                assert_eq!(kept, drawn.maps[*at].map(|value| value.to_string()), "m{at}");
-            }
-        });
-        if let Err(why) = std::panic::catch_unwind(run) {
+        let world = std::panic::AssertUnwindSafe(|| run(seed));
+        if let Err(why) = std::panic::catch_unwind(world) {
             eprintln!("seed {seed}: SEED={seed} runs it alone");
             std::panic::resume_unwind(why);
         }
     }
+}
+
+/// Both sides, with faults of this world, and what draws what happens.
+pub(crate) fn draw(seed: u64) -> (Joint, Rng) {
+    let mut rng = Rng::new(seed);
+    let sync = if rng.below(2) == 0 { SyncStore::Table } else { SyncStore::Objects };
+    let mut joint = Joint::new(sync, seed);
+    let rate = |rng: &mut Rng, most: u64| if rng.below(2) == 0 { 0 } else { rng.below(most) };
+    joint.world.faults = Faults {
+        call_lost: rate(&mut rng, 100),
+        save_fails: rate(&mut rng, 100),
+        watch_ends: rate(&mut rng, 50),
+        delay_ms: rate(&mut rng, 500),
+    };
+    (joint, rng)
+}
+
+#[test]
+fn whatever_happens_the_node_ends_up_as_the_api_server_wants_it() {
+    each_seed(|seed| {
+        let mut drawn = Drawn::new(seed);
+        for _ in 0..TURNS {
+            drawn.turn();
+        }
+        drawn.heal();
+        drawn.joint.is_settled();
+        let wanted = drawn.pods.len();
+        assert_eq!(drawn.joint.wanted().len(), wanted);
+        for at in drawn.pods.values().flatten() {
+            let kept = drawn.joint.kept(&format!("m{at}"));
+            assert_eq!(kept, drawn.maps[*at].map(|value| value.to_string()), "m{at}");
+        }
+    });
 }
