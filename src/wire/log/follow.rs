@@ -74,6 +74,9 @@ impl Formatter {
 
     /// Appends the output of these bytes, which continue the ones before.
     pub fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<More, UnknownFormat> {
+        if self.left == Some(0) {
+            return Ok(More::No);
+        }
         let mut rest = bytes;
         while !rest.is_empty() {
             let end = find(b'\n', rest).map(|at| at + 1);
@@ -316,6 +319,11 @@ mod tests {
             let want: String = "one\ntwo\n\nend".chars().take(limit as usize).collect();
             assert_eq!(out, want);
             assert_eq!(more, More::No, "{limit}");
+        }
+        // Nothing is read for no output, as a whole or in pieces.
+        for piece in [1, 100] {
+            let mut formatter = Formatter::new(false, None, Some(0));
+            assert_eq!(output(&mut formatter, b"no log\n", piece), (String::new(), More::No));
         }
     }
 
