@@ -15,7 +15,8 @@ fuzz_target!(|data: &[u8]| {
     }
     let Ok(text) = std::str::from_utf8(data) else { return };
     let _ = devices::request(text, b"{}");
-    for resource in ["membership", "membership/detail", "device/default/dev1/twin/cloud_updated", "device/dev9"]
+    for resource in
+        ["membership", "membership/detail", "device/default/dev1/twin/cloud_updated", "device/dev9"]
     {
         let _ = devices::decode_cloud(resource, text);
     }

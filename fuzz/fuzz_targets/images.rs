@@ -3,8 +3,8 @@
 //! one when it is written out.
 #![no_main]
 
-use edged::model::keyring::{Form, Keyring};
 use edged::model::image::ImageName;
+use edged::model::keyring::{Form, Keyring};
 use edged::wire::oci::json;
 use edged::wire::oci::reference::Target;
 use edged::wire::tar;

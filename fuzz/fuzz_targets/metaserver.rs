@@ -1,5 +1,5 @@
-//! MetaServer: requests of clients and their tokens, and objects and lists of the cloud. Any bytes; what is read is
-//! written again.
+//! MetaServer: requests of clients and their tokens, and objects and lists of the cloud. Any bytes;
+//! what is read is written again.
 #![no_main]
 
 use std::sync::Arc;

@@ -61,7 +61,8 @@ fuzz_target!(|data: &[u8]| {
     }
     for resource in [text, "default/service/web", "null", "watchapp/sync"] {
         for operation in ["applicationResponse", "response", "Check"] {
-            let _ = kubeedge::decode(&message("resource", operation, resource, content), &Budget::FULL);
+            let _ =
+                kubeedge::decode(&message("resource", operation, resource, content), &Budget::FULL);
             let _ = kubeedge::decode_edge(message("resource", operation, resource, content));
         }
     }
