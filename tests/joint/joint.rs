@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use edged::agent::Config;
-use edged::agent::event::Event;
+use edged::agent::event::{DeviceAction, Event};
 use edged::controller::dynamic::access::{Access, READS, RequestUser};
 use edged::controller::{self, SyncStore};
 use edged::model::api::Kind;
@@ -11,7 +11,8 @@ use edged::model::cri::{Code, ContainerState};
 use edged::model::link::Cause;
 use edged::model::meta::{Change, Row, Saved, StoreOrigin};
 use edged::model::metaserver::{MetaServerSettings, RowChange, StoredItem};
-use edged::model::settings::DeviceSettings;
+use edged::model::rule_row::RuleRow;
+use edged::model::settings::{DeviceSettings, ServiceBusSettings};
 use serde_json::{Value, json};
 
 use crate::cloud_harness::CloudHarness;
@@ -31,6 +32,11 @@ pub(crate) struct Joint {
     items: BTreeMap<Box<str>, StoredItem>,
     /// The tables of devices.
     devices: DeviceRows,
+    /// The tables of rules: topics, and URLs of the cloud.
+    pub(crate) topics: BTreeSet<Box<str>>,
+    pub(crate) urls: BTreeSet<Box<str>>,
+    /// The topics that the agent subscribes to.
+    pub(crate) subscribed: BTreeSet<Box<str>>,
     /// The link is up, as the node knows.
     is_linked: bool,
     /// The node's dials arrive.
@@ -49,12 +55,21 @@ fn set(config: &mut Config) {
     config.devices = Some(DeviceSettings::default());
     config.metaserver = Some(MetaServerSettings::default());
     config.node_jobs = true;
+    config.service_bus = Some(ServiceBusSettings::default());
 }
 
 /// With a dynamic controller for MetaServers.
 fn cloud_config() -> controller::Config {
     let access = Access::parse(READS, "", RequestUser::Controller).expect("resources");
     controller::Config { access: Some(access), ..world::config() }
+}
+
+fn keep_rule(rules: &mut BTreeSet<Box<str>>, RuleRow { text, exists }: RuleRow) {
+    if exists {
+        rules.insert(text);
+    } else {
+        rules.remove(&text);
+    }
 }
 
 pub(crate) fn name(kind: Kind, name: &str) -> Name {
@@ -88,6 +103,9 @@ impl Joint {
             store: BTreeMap::new(),
             items: BTreeMap::new(),
             devices: DeviceRows::default(),
+            topics: BTreeSet::new(),
+            urls: BTreeSet::new(),
+            subscribed: BTreeSet::new(),
             is_linked: false,
             is_reachable: true,
             lived_ms: 0,
@@ -120,6 +138,7 @@ impl Joint {
         for _ in 0..1_000 {
             self.work();
             self.keep_changes();
+            self.subscribe();
             self.world.pass(self.node_ms().saturating_sub(self.lived_ms));
             self.lived_ms = self.lived_ms.max(self.node_ms());
             self.link();
@@ -160,9 +179,18 @@ impl Joint {
                 }
                 Change::Item(RowChange::Delete(key)) => drop(self.items.remove(&key)),
                 Change::Device(change) => self.devices.write(change),
-                #[cfg(feature = "servicebus")]
-                Change::TargetUrl(row) => panic!("no rule has {row:?}"),
-                Change::SubTopic(row) => panic!("no rule has {row:?}"),
+                Change::TargetUrl(row) => keep_rule(&mut self.urls, row),
+                Change::SubTopic(row) => keep_rule(&mut self.topics, row),
+            }
+        }
+    }
+
+    fn subscribe(&mut self) {
+        for action in std::mem::take(&mut self.node.devices) {
+            match action {
+                DeviceAction::Subscribe(topic) => drop(self.subscribed.insert(topic)),
+                DeviceAction::Unsubscribe(topic) => drop(self.subscribed.remove(&topic)),
+                _ => {}
             }
         }
     }
@@ -247,6 +275,8 @@ impl Joint {
         self.store.clear();
         self.items.clear();
         self.devices = DeviceRows::default();
+        self.topics.clear();
+        self.urls.clear();
         self.start_agent(StoreOrigin::Lost("damaged".to_owned()));
     }
 
@@ -256,7 +286,11 @@ impl Joint {
         let items = self.items.values().cloned().collect();
         let rows = self.store.values().cloned().collect();
         let devices = self.devices.stored();
-        let saved = Saved { items, devices, ..Saved::new(rows, origin) };
+        let sub_topics = self.topics.iter().cloned().collect();
+        let target_urls = self.urls.iter().cloned().collect();
+        let rest = Saved::new(rows, origin);
+        let saved = Saved { items, devices, sub_topics, target_urls, ..rest };
+        self.subscribed.clear();
         let before = &mut self.node.harness;
         let sandboxes = std::mem::take(&mut before.sandboxes);
         let containers = std::mem::take(&mut before.containers);

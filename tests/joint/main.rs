@@ -5,7 +5,8 @@
 //! the two sides understand differently shows only here: hours pass in milliseconds, and a pod of
 //! the API server must run on the node, whatever either side has done in between.
 //!
-//! The worlds of `worlds`, `informers`, `devices` and `jobs` are drawn from seeds: `SIM_FIRST=n` names the first,
+//! The worlds of `worlds`, `informers`, `devices`, `jobs` and `rules` are
+//! drawn from seeds: `SIM_FIRST=n` names the first,
 //! `SIM_SEEDS=n` says how many, and `SEED=n` runs one alone.
 #![expect(clippy::panic, reason = "a failing test reports where")]
 
@@ -42,5 +43,6 @@ mod named;
 mod node;
 #[path = "../stories/props.rs"]
 mod props;
+mod rules;
 mod stories;
 mod worlds;
