@@ -292,9 +292,13 @@ impl Calls {
                 if let Then::Stray(key) = &request.then
                     && code == 404
                 {
-                    let version = watches.known_version(key.kind);
-                    let removal = outbound::removal(context.rng, context.now, key, version);
-                    cache.answer(id, session, removal);
+                    remove_stray(
+                        cache,
+                        (id, session),
+                        key,
+                        watches.known_version(key.kind),
+                        context,
+                    );
                 }
                 Err((code, Failure::Remote(status)))
             }
@@ -372,8 +376,7 @@ impl Calls {
                 let found = Sketch::of(key.kind, &raw);
                 let found = found.filter(|it| it.node.as_deref() != Some(&*cache.nodes[&id].name));
                 if let Some(version) = found.and_then(|it| it.version) {
-                    let removal = outbound::removal(context.rng, context.now, key, version);
-                    cache.answer(id, session, removal);
+                    remove_stray(cache, (id, session), key, version, context);
                 }
                 Outcome::AnsweredSeparately
             }
@@ -401,6 +404,23 @@ enum Outcome {
 }
 
 const FOREIGN: Outcome = Outcome::Refuse(403, "Forbidden", "it does not belong to this node");
+
+/// A node has a device that was not its own in this version.
+fn remove_stray(
+    cache: &mut Cache,
+    (id, session): (NodeId, Session),
+    key: &Key,
+    version: u64,
+    context: &mut NodeContext<'_>,
+) {
+    let node = &cache.nodes[&id];
+    if node.wanted.contains(key) || node.records.contains_key(key) {
+        // It has come to the node meanwhile.
+        return;
+    }
+    let removal = outbound::removal(context.rng, context.now, key, version);
+    cache.answer(id, session, removal);
+}
 
 /// The content of the answer to the node; `None`: no answer.
 pub(super) fn content(

@@ -114,8 +114,11 @@ impl Check {
     /// A message is under way.
     pub fn sent(&mut self, node: &str, message: &Message) {
         let is_object = &*message.route.group == "resource";
-        let is_push =
-            is_object && matches!(&*message.route.operation, "insert" | "update" | "delete");
+        // The removal of a device that was reported is an answer.
+        let is_stray = message.route.resource.contains("/device/") && uid_in(message).is_empty();
+        let is_push = is_object
+            && !is_stray
+            && matches!(&*message.route.operation, "insert" | "update" | "delete");
         let id = &message.header.id;
         if is_push && !self.sent.contains_key(id) {
             let is_deletion = &*message.route.operation == "delete";
