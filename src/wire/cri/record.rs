@@ -34,8 +34,6 @@
 //! In a message between processes of this program a record is a byte string of the same form: the
 //! implementations of serde at the end.
 
-use std::collections::BTreeMap;
-
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -259,12 +257,7 @@ fn image(w: &mut Writer, record: &ImageRecord) {
         w.text(5, &config.working_dir);
         w.texts(6, &config.volumes);
         w.text(7, &config.stop_signal);
-        for (key, value) in &config.labels {
-            w.message(8, &mut |entry| {
-                entry.text(1, key);
-                entry.text(2, value);
-            });
-        }
+        w.map(8, &config.labels);
     });
 }
 
@@ -294,7 +287,7 @@ fn read_image(message: &[u8]) -> Result<ImageRecord, Malformed> {
 }
 
 fn image_config(message: &[u8]) -> Result<ImageConfig, Malformed> {
-    let mut config = ImageConfig { labels: BTreeMap::new(), ..ImageConfig::default() };
+    let mut config = ImageConfig::default();
     for field in fields(message) {
         match field? {
             (1, value) => config.user = owned(value)?,
@@ -306,7 +299,7 @@ fn image_config(message: &[u8]) -> Result<ImageConfig, Malformed> {
             (7, value) => config.stop_signal = owned(value)?,
             (8, value) => {
                 let (key, value) = value.entry()?;
-                config.labels.insert(key.into(), value.into());
+                config.labels.insert(key, value);
             }
             _ => {}
         }
