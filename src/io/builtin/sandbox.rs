@@ -13,7 +13,7 @@
 //! moment. **If we crash here** the folder tells that something is left: [`make`] takes it down
 //! first, and both [`make`] and [`end`] may be killed and repeated at any moment.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
