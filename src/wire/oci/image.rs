@@ -23,7 +23,7 @@ pub fn config(bytes: &[u8]) -> Result<Config, Fault> {
     let layers = json::layer_ids(&all)?.into_iter().map(|id| DiffId(id.into())).collect();
     json::map(&all, "config")?;
     let config = &all["config"];
-    let text = |name| json::text(config, name).map(Into::into);
+    let text = |name| manifest::text(config, name).map(Into::into);
     let image = ImageConfig {
         user: text("User")?,
         env: json::texts(config, "Env")?,
@@ -89,8 +89,8 @@ impl Challenge {
 /// The token of a token server's answer. `None`: there is none that can be sent.
 pub fn token(bytes: &[u8]) -> Option<String> {
     let answer = json::read(bytes).ok()?;
-    let token = match json::text(&answer, "token").ok()? {
-        "" => json::text(&answer, "access_token").ok()?,
+    let token = match manifest::text(&answer, "token").ok()? {
+        "" => manifest::text(&answer, "access_token").ok()?,
         token => token,
     };
     let is_plain = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
@@ -101,7 +101,7 @@ pub fn token(bytes: &[u8]) -> Option<String> {
 /// form.
 pub fn refusal(bytes: &[u8]) -> String {
     let answer = json::read(bytes).unwrap_or_default();
-    let text = |name| json::text(&answer["errors"][0], name).unwrap_or_default();
+    let text = |name| manifest::text(&answer["errors"][0], name).unwrap_or_default();
     let (code, message) = (text("code"), text("message"));
     // As the codes are read: MANIFEST_UNKNOWN, with any message.
     let code = code.to_ascii_lowercase().replace('_', " ");

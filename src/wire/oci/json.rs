@@ -211,15 +211,6 @@ pub(super) fn read(bytes: &[u8]) -> Result<Value, Fault> {
 
 // ---- fields ----
 
-/// A text, and the empty one where there is none.
-pub(super) fn text<'a>(of: &'a Value, name: &str) -> Result<&'a str, Fault> {
-    match &of[name] {
-        Value::Null => Ok(""),
-        Value::String(text) => Ok(text),
-        other => Err(unlike(name, other, "a text")),
-    }
-}
-
 fn some_text<'a>(of: &'a Value, name: &str) -> Result<&'a str, Fault> {
     of[name].as_str().ok_or_else(|| unlike(name, &of[name], "a text"))
 }
@@ -279,7 +270,7 @@ pub(super) fn texts_by_name(of: &Value, name: &str) -> Result<BTreeMap<String, S
     Ok(texts)
 }
 
-fn unlike(name: &str, got: &Value, expected: &str) -> Fault {
+pub(super) fn unlike(name: &str, got: &Value, expected: &str) -> Fault {
     let got = match got {
         Value::Null => "nothing",
         Value::Bool(_) => "true or false",

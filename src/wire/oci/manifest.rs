@@ -86,8 +86,17 @@ fn content(of: &Value) -> Result<Content, Fault> {
 
 /// The fields `os`, `architecture` and `variant`.
 pub(super) fn platform(of: &Value) -> Result<Platform, Fault> {
-    let text = |name| json::text(of, name).map(Into::into);
+    let text = |name| text(of, name).map(Into::into);
     Ok(Platform { os: text("os")?, architecture: text("architecture")?, variant: text("variant")? })
+}
+
+/// A text, and the empty one where there is none.
+pub(super) fn text<'a>(of: &'a Value, name: &str) -> Result<&'a str, Fault> {
+    match &of[name] {
+        Value::Null => Ok(""),
+        Value::String(text) => Ok(text),
+        other => Err(json::unlike(name, other, "a text")),
+    }
 }
 
 /// What this machine runs.
