@@ -57,7 +57,8 @@ pub(super) fn remove(path: &Path) -> Result<(), System> {
     }
 }
 
-/// Removes a file, or a folder with all that is in it. Follows no links and enters no mounts; absent is fine.
+/// Removes a file, or a folder with all that is in it. Follows no links and enters no mounts;
+/// absent is fine.
 pub(super) fn remove_tree(path: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::Error::other("got a root to remove"));

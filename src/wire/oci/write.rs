@@ -1,5 +1,5 @@
-//! Writes JSON field by field, without a type for each object: an OCI configuration has dozens, each
-//! of them once.
+//! Writes JSON field by field, without a type for each object: an OCI configuration has dozens,
+//! each of them once.
 
 use std::io::Write as _;
 
