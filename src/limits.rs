@@ -492,6 +492,9 @@ pub const LOG_REPEAT_MS: u64 = 60_000;
 
 /// Bytes of one JSON text of an image: containerd's own limit.
 pub const IMAGE_JSON_BYTES_MAX: usize = 4 << 20;
+/// Values in one JSON text of an image, each of which may take some hundred bytes: an index of 512
+/// entries has some ten thousand.
+pub const IMAGE_JSON_VALUES_MAX: usize = 1 << 15;
 /// Names of images in one archive or layout; a release of a whole site has some dozens.
 pub const IMAGE_NAMES_MAX: usize = 512;
 /// Names by digest of one image that are read: one for each repository that it was pulled from.

@@ -1,7 +1,6 @@
 //! `edged runtime ps`: the sandboxes and containers of a runtime, as a person looks for them. It
 //! speaks CRI: containerd and CRI-O answer as well.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 
 use lexopt::prelude::*;
@@ -16,6 +15,7 @@ use crate::limits::CHECK_RUNTIME_MS;
 use crate::model::cri::{
     Container, ContainerState, ContainerStatus, PodRef, Reply, Request, Sandbox, SandboxId,
 };
+use crate::model::map::Map;
 
 /// Parses the arguments, asks the runtime, and prints.
 pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
@@ -73,7 +73,7 @@ fn rows(runtime: &mut Client, all: bool) -> Result<Vec<Row>, Error> {
         Reply::Containers(containers) => containers,
         other => return Err(unexpected(&other)),
     };
-    let pods: BTreeMap<&SandboxId, &Sandbox> =
+    let pods: Map<&SandboxId, &Sandbox> =
         sandboxes.iter().map(|sandbox| (&sandbox.id, &**sandbox)).collect();
     let mut rows: Vec<Row> =
         sandboxes.iter().filter(|sandbox| all || sandbox.ready).map(|it| of_sandbox(it)).collect();
@@ -98,10 +98,12 @@ fn rows(runtime: &mut Client, all: bool) -> Result<Vec<Row>, Error> {
     }
     // A sandbox is before its containers; the newest is the last.
     rows.sort_by(|a, b| {
-        let key = |row: &Row| (row.pod.clone(), row.container.is_some(), row.created_at);
-        key(a).cmp(&key(b))
+        let name = (&a.pod.namespace, &a.pod.name).cmp(&(&b.pod.namespace, &b.pod.name));
+        name.then_with(|| {
+            let key = |row: &Row| (row.pod.clone(), row.container.is_some(), row.created_at);
+            key(a).cmp(&key(b))
+        })
     });
-    rows.sort_by(|a, b| (&a.pod.namespace, &a.pod.name).cmp(&(&b.pod.namespace, &b.pod.name)));
     Ok(rows)
 }
 

@@ -1,8 +1,6 @@
 //! Keys for the built-in runtime, which `edged runtime` reads. `builtinRuntime` is edged's own; the
 //! two of CNI are KubeEdge's up to 1.12.
 
-use std::collections::BTreeMap;
-
 use super::Config;
 use super::table::{Row, Rule, Table, absolute, folder, text};
 use crate::limits::{REGISTRIES_MAX, REGISTRY_MIRRORS_MAX};
@@ -72,13 +70,13 @@ fn mirrors(config: &mut Config, value: &Value) -> Result<(), Input> {
         return Err(Input::new(value, "a map of registries, each with a list of mirrors"));
     };
     bounded(map.len(), REGISTRIES_MAX)?;
-    let mut taken = BTreeMap::new();
+    let mut taken = Vec::new();
     for (name, entry) in map {
         let name = if &**name == "*" { "*".to_owned() } else { registry(name)? };
         let list = list(&entry.node.value, REGISTRY_MIRRORS_MAX).and_then(|list| {
             list.iter().map(|node| mirror(text(&node.value)?)).collect::<Result<Vec<_>, _>>()
         });
-        taken.insert(name.clone(), list.map_err(|wrong| wrong.at(name))?);
+        taken.push((name.clone(), list.map_err(|wrong| wrong.at(name))?));
     }
     config.builtin.registries.mirrors = taken;
     Ok(())
@@ -138,7 +136,7 @@ mod tests {
             cni_bin_dirs: ["/opt/cni/bin", "/usr/lib/cni"].map(str::to_owned).into(),
             registries: Registries {
                 image_folders: None,
-                mirrors: [
+                mirrors: vec![
                     ("*".to_owned(), vec!["http://10.0.0.5:5000".to_owned()]),
                     (
                         "docker.io".to_owned(),
@@ -146,8 +144,7 @@ mod tests {
                             .map(str::to_owned)
                             .into(),
                     ),
-                ]
-                .into(),
+                ],
                 ca_file: "/etc/plant.pem".to_owned(),
                 insecure: vec!["10.0.0.5:5000".to_owned()],
             },

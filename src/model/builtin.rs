@@ -1,7 +1,5 @@
 //! Settings of the built-in runtime: what edgecore.yaml says to `edged runtime`.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 /// Below `modules.edged`.
@@ -41,7 +39,7 @@ pub struct Registries {
     pub image_folders: Option<String>,
     /// `builtinRuntime.registryMirrors`: by the registry as image names have it, or `*` for those
     /// that are not listed; `http://` or `https://`, host, perhaps port and path.
-    pub mirrors: BTreeMap<String, Vec<String>>,
+    pub mirrors: Vec<(String, Vec<String>)>,
     /// `builtinRuntime.registryCAFile`: PEM, beside the CAs of the system; empty: only those.
     pub ca_file: String,
     /// `builtinRuntime.insecureRegistries`: host, perhaps with port, to which plain HTTP is spoken.
@@ -51,7 +49,8 @@ pub struct Registries {
 impl Registries {
     /// The mirrors of a registry, the first to be asked first.
     pub fn mirrors_of(&self, registry: &str) -> impl Iterator<Item = &str> {
-        let listed = self.mirrors.get(registry).or_else(|| self.mirrors.get("*"));
-        listed.into_iter().flatten().map(|mirror| &**mirror)
+        let named = |name: &str| self.mirrors.iter().find(|(listed, _)| listed == name);
+        let listed = named(registry).or_else(|| named("*")).map_or(&[][..], |(_, all)| all);
+        listed.iter().map(|mirror| &**mirror)
     }
 }

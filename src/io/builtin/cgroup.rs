@@ -31,11 +31,7 @@ impl Cgroup {
         // v2 is mounted on the top folder, v1 on a folder for each hierarchy there; of those some
         // are links to others.
         let top = Path::new(CGROUPS);
-        let entries = fs::read_dir(top).into_iter().flatten().flatten();
-        let below = entries
-            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-            .map(|entry| entry.path());
-        let tops = if is_cgroup(top) { vec![top.to_owned()] } else { below.collect() };
+        let tops = if is_cgroup(top) { vec![top.to_owned()] } else { children(top) };
         // What only looks like one has files that say what somebody wrote, and not what is.
         Ok(Self::below(tops.into_iter().filter(|top| is_cgroup(top)), inside))
     }

@@ -161,8 +161,7 @@ pub(super) fn detach(
 /// Ids of sandboxes whose DEL is due or may be.
 pub(super) fn kept_ids(settings: &Settings) -> Vec<String> {
     let folder = settings.layout.data().join("cni");
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    files::names(&folder)
 }
 
 fn keep(

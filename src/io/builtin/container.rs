@@ -9,7 +9,7 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Read};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use super::rootfs::{self, ROOTFS};
 use super::sandbox::is_held;
 use super::user_namespace::{self, Users};
 use super::{copy, files, oci, process, seccomp, users};
-use crate::io::{jobs, mounts, sys};
+use crate::io::{mounts, sys};
 use crate::limits::{DEVICES_MAX, RUNTIME_OCI_CALL_MS_MAX, SECCOMP_BYTES_MAX};
 use crate::model::cgroup::Hierarchy;
 use crate::model::cri::{
@@ -329,7 +329,7 @@ fn fill(
         return Ok(());
     }
     let unfinished = layout.tmp().join(format!("{id}.{VOLUME}"));
-    remove_tree(&unfinished)?;
+    files::remove_tree(&unfinished)?;
     DirBuilder::new().recursive(true).mode(0o755).create(&unfinished)?;
     users.map_or(Ok(()), |users| users.own(&unfinished))?;
     if let Some(from) = root.get(volume, OFlag::O_RDONLY | OFlag::O_DIRECTORY)? {
@@ -508,7 +508,7 @@ fn ended(settings: &Settings, container: &ContainerFolder) -> io::Result<()> {
         // own state.
         if let Err(why) = oci::run(call, &log, OCI_CALL) {
             log::warn!("container {id}: its state is removed: {why}");
-            remove_tree(&settings.layout.oci().join(id))?;
+            files::remove_tree(&settings.layout.oci().join(id))?;
         }
     }
     step("the OCI runtime has deleted it");
@@ -518,7 +518,7 @@ fn ended(settings: &Settings, container: &ContainerFolder) -> io::Result<()> {
     user_namespace::take_down(&folder)?;
     rootfs::take_down(&folder)?;
     step("its root is unmounted");
-    remove_tree(&folder)
+    files::remove_tree(&folder)
 }
 
 fn step(layout: &Layout, what: &str) {
@@ -528,7 +528,7 @@ fn step(layout: &Layout, what: &str) {
 fn take_down(folder: &Path) -> io::Result<()> {
     user_namespace::take_down(folder)?;
     rootfs::take_down(folder)?;
-    remove_tree(folder)
+    files::remove_tree(folder)
 }
 
 /// Removes a container's own layer.
@@ -544,26 +544,14 @@ fn remove_layer(layout: &Layout, id: &ContainerId) -> io::Result<()> {
     let old = tmp("old");
     // Of jobs that were killed.
     for unfinished in [&old, &tmp(NEW), &tmp(VOLUME)] {
-        remove_tree(unfinished)?;
+        files::remove_tree(unfinished)?;
     }
     fs::create_dir_all(layout.tmp())?;
     match fs::rename(layout.own_layer(id), &old) {
         Ok(()) => {
             step(layout, "the own layer is in tmp");
-            remove_tree(&old)
+            files::remove_tree(&old)
         }
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-/// Follows no links and enters no mounts; absent is fine.
-fn remove_tree(path: &Path) -> io::Result<()> {
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::Error::other("got a root to remove"));
-    };
-    match File::open(parent) {
-        Ok(parent) => jobs::remove_tree(parent.as_fd(), name).map_err(io::Error::other),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }
@@ -678,8 +666,8 @@ mod tests {
 
     #[test]
     fn only_what_has_a_name_is_removed() {
-        assert!(remove_tree(Path::new("/")).is_err());
-        remove_tree(Path::new("/none/at/all")).expect("nothing to remove");
+        assert!(files::remove_tree(Path::new("/")).is_err());
+        files::remove_tree(Path::new("/none/at/all")).expect("nothing to remove");
         assert_eq!(field("A:\t1\nCapEff:\t00000000a80425fb\n", "CapEff:"), 0xa804_25fb);
     }
 }

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr};
 use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -18,6 +18,7 @@ use nix::errno::Errno;
 use nix::sys::stat::{Mode, SFlag, UtimensatFlags, mknod, utimensat};
 use nix::sys::time::TimeSpec;
 
+use super::files;
 use crate::limits::{COPY_DEPTH_MAX, COPY_LINKED_MAX, XATTR_BYTES_MAX};
 
 /// Copies the content of one folder over that of another, as overlayfs would show it: whiteouts
@@ -56,17 +57,17 @@ impl Copy {
         let meta = fs::symlink_metadata(from)?;
         let kind = meta.file_type();
         if kind.is_char_device() && meta.rdev() == 0 {
-            return remove(to);
+            return files::remove_tree(to);
         }
         if kind.is_dir() {
             let there = fs::symlink_metadata(to).is_ok_and(|meta| meta.is_dir());
             if !there || attribute(from, c"trusted.overlay.opaque")?.as_deref() == Some(b"y") {
-                remove(to)?;
+                files::remove_tree(to)?;
                 fs::create_dir(to)?;
             }
             return self.folder(from, to, depth + 1);
         }
-        remove(to)?;
+        files::remove_tree(to)?;
         let file = (meta.dev(), meta.ino());
         if meta.nlink() > 1 {
             if let Some(first) = self.linked.get(&file)
@@ -95,19 +96,6 @@ fn content(from: &Path, to: &Path) -> io::Result<()> {
     let mut from = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(from)?;
     let mut to: File = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
     io::copy(&mut from, &mut to).map(drop)
-}
-
-/// Removes a name of the copy; absent is fine.
-fn remove(path: &Path) -> io::Result<()> {
-    let removed = match fs::symlink_metadata(path) {
-        Ok(meta) if meta.is_dir() => fs::remove_dir_all(path),
-        Ok(_) => fs::remove_file(path),
-        Err(error) => Err(error),
-    };
-    match removed {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }
 
 /// Owner first: a change of it takes set-user-ID bits and capabilities away.

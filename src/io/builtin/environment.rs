@@ -170,7 +170,7 @@ impl Machine {
             Hierarchy::V2 | Hierarchy::None => String::new(),
         };
         let controllers = match hierarchy {
-            Hierarchy::V1 => names(top),
+            Hierarchy::V1 => files::names(top),
             Hierarchy::V2 => {
                 let all = text(top.join("cgroup.controllers"));
                 all.split_whitespace().map(str::to_owned).collect()
@@ -183,7 +183,7 @@ impl Machine {
             hierarchy,
             beside,
             controllers,
-            namespaces: names(Path::new("/proc/self/ns")),
+            namespaces: files::names(Path::new("/proc/self/ns")),
             filesystems: text("/proc/filesystems".into()),
             status: text("/proc/self/status".into()),
             apparmor: text("/sys/module/apparmor/parameters/enabled".into())
@@ -279,11 +279,6 @@ pub fn find(name: &str) -> Option<PathBuf> {
     paths.find(|path| {
         path.is_absolute() && path.is_file() && access(path, AccessFlags::X_OK).is_ok()
     })
-}
-
-fn names(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use nix::unistd::Pid;
 use super::container::CONFIG;
 use super::layout::Settings;
 use super::process::{self, PidFd};
-use super::{cgroup, monitor, oci, user_namespace};
+use super::{cgroup, files, monitor, oci, user_namespace};
 use crate::io::clock;
 use crate::limits::{
     EXEC_DRAIN_MS, EXEC_OUTPUT_BYTES_MAX, RUNTIME_KILL_PASSES_MAX, RUNTIME_KILL_PAUSE_MS,
@@ -258,13 +258,11 @@ fn kill_sessions(oci: i32, files: &Files) {
     let of_command = noted.trim().parse().ok().and_then(|pid| process::stat(pid).ok());
     let sessions = [oci, of_command.map_or(oci, |stat| stat.session)];
     for _ in 0..RUNTIME_KILL_PASSES_MAX {
-        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
         let of_it = |pid: &i32| {
             process::stat(*pid).is_ok_and(|stat| sessions.contains(&stat.session) && !stat.zombie)
         };
         let mut left = false;
-        for pid in pids.filter(of_it) {
+        for pid in files::numbers("/proc").into_iter().filter(of_it) {
             left |= kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok();
         }
         if !left {

@@ -2,12 +2,14 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::mount::{MntFlags, umount2};
+use nix::mount::{MntFlags, MsFlags, umount2};
 
+use crate::io::jobs;
 use crate::limits::{MONITOR_FACT_BYTES_MAX, MOUNTS_STACKED_MAX};
 use crate::model::error::{Peer, System};
 
@@ -55,6 +57,19 @@ pub(super) fn remove(path: &Path) -> Result<(), System> {
     }
 }
 
+/// Removes a file, or a folder with all that is in it. Follows no links and enters no mounts;
+/// absent is fine.
+pub(super) fn remove_tree(path: &Path) -> io::Result<()> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::Error::other("got a root to remove"));
+    };
+    match File::open(parent) {
+        Ok(parent) => jobs::remove_tree(parent.as_fd(), name).map_err(io::Error::other),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 /// Takes down whatever is mounted there.
 pub(super) fn unmount(place: &Path) -> io::Result<()> {
     for _ in 0..MOUNTS_STACKED_MAX {
@@ -74,6 +89,36 @@ pub(super) fn unmount(place: &Path) -> io::Result<()> {
 pub(super) fn make_dir(path: &Path) -> Result<(), System> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.map_err(|error| at("mkdir", path, &error))
+}
+
+/// What is in a folder, by name; nothing where it cannot be read.
+pub(super) fn names(folder: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        names.extend(entry.file_name().into_string());
+    }
+    names
+}
+
+/// Those of its names that are numbers: processes of `/proc`, descriptors of one of them.
+pub(super) fn numbers(folder: &str) -> Vec<i32> {
+    names(Path::new(folder)).iter().filter_map(|name| name.parse().ok()).collect()
+}
+
+/// mount(2)
+pub(super) fn mount(
+    source: Option<&Path>,
+    place: &Path,
+    kind: Option<&str>,
+    flags: MsFlags,
+    options: Option<&str>,
+) -> nix::Result<()> {
+    nix::mount::mount(source, place, kind, flags, options)
+}
+
+/// Shows what is at `source` at another place as well.
+pub(super) fn bind(source: &Path, place: &Path) -> nix::Result<()> {
+    mount(Some(source), place, None, MsFlags::MS_BIND, None)
 }
 
 /// `what path: error`

@@ -205,7 +205,7 @@ impl Monitor {
         let readable = fds[..output].iter().any(|fd| fd.any() == Some(true));
         drop(fds);
         if readable {
-            self.streams.pump(nanos(), &mut self.log, |output| control.relay(output));
+            self.streams.pump(nanos(), &mut self.log, &mut |output| control.relay(output));
         }
         self.reap();
         control.turn(&mut self.streams, &mut self.log, &mut self.status);
@@ -237,7 +237,7 @@ impl Monitor {
     fn drain(&mut self, at: i64, control: &mut Control) {
         let shared = Cgroup::find(&self.order.start.cgroup).is_ok_and(|cgroup| !cgroup.is_empty());
         let quiet_ms = if shared { MONITOR_DRAIN_QUIET_MS } else { 0 };
-        self.streams.drain(quiet_ms, at, &mut self.log, |output| control.relay(output));
+        self.streams.drain(quiet_ms, at, &mut self.log, &mut |output| control.relay(output));
     }
 
     /// Of the child; of an adopted process from its parent, or from the kernel.

@@ -28,7 +28,7 @@ pub(super) type Kind = (&'static str, CloneFlags);
 /// What `act` does in new namespaces of these kinds.
 pub(super) fn in_new<T>(kinds: &[Kind], act: impl FnOnce() -> T) -> Result<T, System> {
     let flags = kinds.iter().fold(CloneFlags::empty(), |all, (_, flag)| all | *flag);
-    away(kinds, || Ok(unshare(flags)?), act)
+    away(kinds, &|| Ok(unshare(flags)?), act)
 }
 
 /// What `act` does in the namespaces of these kinds that `file` names by their names.
@@ -38,30 +38,43 @@ pub(super) fn in_those<T>(
     act: impl FnOnce() -> T,
 ) -> Result<T, System> {
     let go =
-        || kinds.iter().try_for_each(|(name, flag)| Ok(setns(File::open(file(name))?, *flag)?));
+        &|| kinds.iter().try_for_each(|(name, flag)| Ok(setns(File::open(file(name))?, *flag)?));
     away(kinds, go, act)
 }
 
 /// What `act` does in the namespace that this file holds.
 pub(super) fn inside<T>(kind: Kind, file: &Path, act: impl FnOnce() -> T) -> Result<T, System> {
-    away(&[kind], || Ok(setns(File::open(file)?, kind.1)?), act)
+    away(&[kind], &|| Ok(setns(File::open(file)?, kind.1)?), act)
 }
 
 fn away<T>(
     kinds: &[Kind],
-    go: impl FnOnce() -> io::Result<()>,
+    go: &dyn Fn() -> io::Result<()>,
     act: impl FnOnce() -> T,
 ) -> Result<T, System> {
+    let home = leave(kinds, go)?;
+    let done = act();
+    come_back(home);
+    Ok(done)
+}
+
+/// Returns the way back.
+fn leave(
+    kinds: &[Kind],
+    go: &dyn Fn() -> io::Result<()>,
+) -> Result<Vec<(File, CloneFlags)>, System> {
     let home = |(name, flag): &Kind| Ok((File::open(Path::new(OWN).join(name))?, *flag));
     let home: io::Result<Vec<_>> = kinds.iter().map(home).collect();
     let home = home.map_err(|error| System::at(OWN, error))?;
     go().map_err(|error| System::at("cannot enter a namespace", error))?;
-    let done = act();
+    Ok(home)
+}
+
+fn come_back(home: Vec<(File, CloneFlags)>) {
     for (file, flag) in home {
         // What comes next would change another namespace than the host's.
         setns(file, flag).expect("this process may return to where it was");
     }
-    Ok(done)
 }
 
 /// Raises the loopback interface of the present network namespace; the kernel gives it its

@@ -22,7 +22,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::mount::{MntFlags, MsFlags, umount2};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::prctl;
@@ -159,9 +159,7 @@ fn settle(
     }
     let (from, to) = (format!("/proc/{pid}/ns/pid"), folder.join(NAMESPACE));
     File::create(&to).map_err(|error| at("create", &to, &error))?;
-    let none = None::<&str>;
-    mount(Some(from.as_str()), &to, none, MsFlags::MS_BIND, none)
-        .map_err(|errno| at("mount on", &to, &errno.into()))
+    files::bind(Path::new(&from), &to).map_err(|errno| at("mount on", &to, &errno.into()))
 }
 
 const READY: &str = "ready";
@@ -249,13 +247,12 @@ fn confine(folder: &Path) -> Result<(File, SignalFd, File), System> {
     setsid().map_err(step("setsid"))?;
     // As other runtimes have it; without the privilege it stays as it is.
     let _ = fs::write("/proc/self/oom_score_adj", "-998");
-    let none = None::<&str>;
     unshare(CloneFlags::CLONE_NEWNS).map_err(step("unshare"))?;
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-    mount(none, "/", none, private, none).map_err(step("mount /"))?;
+    files::mount(None, Path::new("/"), None, private, None).map_err(step("mount /"))?;
     let root = folder.join(ROOT);
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC | MsFlags::MS_RDONLY;
-    mount(Some("none"), &root, Some("tmpfs"), flags, Some("size=4k,mode=0555"))
+    files::mount(Some(Path::new("none")), &root, Some("tmpfs"), flags, Some(OF_ROOT))
         .map_err(step("mount tmpfs"))?;
     chdir(&root).map_err(step("chdir"))?;
     pivot_root(".", ".").map_err(step("pivot_root"))?;
@@ -271,12 +268,12 @@ fn confine(folder: &Path) -> Result<(File, SignalFd, File), System> {
     Ok((fifo, signals, null))
 }
 
+/// For an empty root.
+const OF_ROOT: &str = "size=4k,mode=0555";
+
 /// A descriptor that this process was started with by mistake could lead out of its root.
 fn close_others() {
-    let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
-    let all: Vec<i32> =
-        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    for fd in all.into_iter().filter(|fd| *fd > libc::STDERR_FILENO) {
+    for fd in files::numbers("/proc/self/fd").into_iter().filter(|fd| *fd > libc::STDERR_FILENO) {
         let _ = nix::unistd::close(fd);
     }
 }

@@ -16,6 +16,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use super::files;
 use crate::io::{clock, sys};
 use crate::limits::{PROGRAM_OUTPUT_BYTES_MAX, PROGRAM_POLL_MS};
 use crate::model::error::System;
@@ -138,11 +139,10 @@ fn kill_all(child: &mut Child) {
 
 /// As `/proc` shows them now, without the process itself.
 fn descendants(of: i32) -> Set<i32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let parents: Vec<(i32, i32)> = entries
-        .filter_map(|entry| {
-            let pid = entry.file_name().to_str()?.parse().ok()?;
-            let stat = fs::read(entry.path().join("stat")).ok()?;
+    let parents: Vec<(i32, i32)> = files::numbers("/proc")
+        .into_iter()
+        .filter_map(|pid| {
+            let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
             // The name may contain anything: `7 (a) b) S 1 …`.
             let end = stat.iter().rposition(|byte| *byte == b')')?;
             let rest = str::from_utf8(&stat[end..]).ok()?;

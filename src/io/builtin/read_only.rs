@@ -14,7 +14,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::mount::{MntFlags, MsFlags, umount2};
 
 use super::files;
 use super::layout::Layout;
@@ -38,10 +38,9 @@ fn hold_one(layout: &Layout, program: &Path) -> io::Result<()> {
     // Of a program that was replaced. Calls of it that still run go on.
     while umount2(&place, MntFlags::MNT_DETACH).is_ok() {}
     OpenOptions::new().create(true).append(true).open(&place)?;
-    let none = None::<&str>;
-    mount(Some(program), &place, none, MsFlags::MS_BIND, none)?;
+    files::bind(program, &place)?;
     let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
-    mount(none, &place, none, flags, none).or_else(|errno: Errno| {
+    files::mount(None, &place, None, flags, None).or_else(|errno: Errno| {
         // One that can be written to would be taken for the guarded one.
         umount2(&place, MntFlags::MNT_DETACH)?;
         Err(errno.into())

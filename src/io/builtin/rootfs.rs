@@ -3,11 +3,11 @@
 //! copied one over the other, which costs their room for each container.
 
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::mount::{MsFlags, mount};
+use nix::mount::MsFlags;
 
 use super::layout::Layout;
 use super::user_namespace::{self, Users};
@@ -47,8 +47,7 @@ pub(super) fn mount_all(
         }
         copy_all(layout, id, layers, &copied)?;
     }
-    let none = None::<&str>;
-    mount(Some(&copied), &place, none, MsFlags::MS_BIND, none)
+    files::bind(&copied, &place)
         .map_err(|errno| io::Error::other(format!("bind {}: {errno}", copied.display())))
 }
 
@@ -65,7 +64,7 @@ fn overlay(
     let own = layout.own_layer(id);
     let system = |error: io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO));
     let linked = (|| {
-        let _ = fs::remove_dir_all(&links);
+        let _ = files::remove_tree(&links);
         fs::create_dir(&links)?;
         for (at, layer) in layers.iter().rev().enumerate() {
             let (fs, name) = (layout.layer(layer).join("fs"), links.join(at.to_string()));
@@ -84,7 +83,8 @@ fn overlay(
     let place = folder.join(ROOTFS);
     let mounted = OPTIONS.iter().map(|more| {
         let options = format!("lowerdir={lower},upperdir=u,workdir=w{more}");
-        mount(Some("overlay"), &place, Some("overlay"), MsFlags::empty(), Some(&*options))
+        let source = Some(Path::new("overlay"));
+        files::mount(source, &place, Some("overlay"), MsFlags::empty(), Some(&options))
     });
     // Older kernels do not know all options.
     let mut last = Err(Errno::EINVAL);
@@ -108,10 +108,8 @@ const OPTIONS: [&str; 3] =
 
 fn copy_all(layout: &Layout, id: &ContainerId, layers: &[DiffId], copied: &Path) -> io::Result<()> {
     let unfinished = layout.tmp().join(format!("{id}.copy"));
-    match fs::remove_dir_all(&unfinished) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => fs::create_dir_all(&unfinished)?,
-    }
+    files::remove_tree(&unfinished)?;
+    fs::create_dir_all(&unfinished)?;
     for layer in layers {
         copy::layer(&layout.layer(layer).join("fs"), &unfinished)?;
     }

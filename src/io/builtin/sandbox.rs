@@ -13,13 +13,13 @@
 //! moment. **If we crash here** the folder tells that something is left: [`make`] takes it down
 //! first, and both [`make`] and [`end`] may be killed and repeated at any moment.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::mount::{MntFlags, MsFlags, umount2};
 use nix::sys::statfs::{NSFS_MAGIC, statfs};
 use nix::unistd::sethostname;
 
@@ -76,17 +76,16 @@ pub fn end(settings: &Settings, record: &SandboxRecord) -> Result<JobReply, JobF
 
 /// Sandboxes with a folder in RUN.
 pub fn found(settings: &Settings) -> Vec<SandboxId> {
-    let entries = fs::read_dir(settings.layout.run().join("sb")).into_iter().flatten().flatten();
-    ids(entries.filter_map(|entry| entry.file_name().into_string().ok()))
+    ids(files::names(&settings.layout.run().join("sb")))
 }
 
 /// Sandboxes with something kept for DEL.
 pub fn found_networks(settings: &Settings) -> Vec<SandboxId> {
-    ids(cni::kept_ids(settings).into_iter())
+    ids(cni::kept_ids(settings))
 }
 
-fn ids(names: impl Iterator<Item = String>) -> Vec<SandboxId> {
-    names.filter(|name| is_id(name)).map(|id| SandboxId(id.into())).collect()
+fn ids(names: Vec<String>) -> Vec<SandboxId> {
+    names.into_iter().filter(|name| is_id(name)).map(|id| SandboxId(id.into())).collect()
 }
 
 fn checked(id: &SandboxId) -> Result<(), JobFault> {
@@ -233,9 +232,7 @@ fn make_namespaces(
 /// Mounts a namespace on a file, which is made.
 fn bind_file(namespace: &Path, file: &Path) -> Result<(), System> {
     File::create(file).map_err(|error| files::at("create", file, &error))?;
-    let none = None::<&str>;
-    mount(Some(namespace), file, none, MsFlags::MS_BIND, none)
-        .map_err(|errno| files::at("mount on", file, &errno.into()))
+    files::bind(namespace, file).map_err(|errno| files::at("mount on", file, &errno.into()))
 }
 
 /// The pod's user 0 comes to its files, and may change them.
@@ -252,7 +249,7 @@ fn make_shm(place: &Path) -> Result<(), System> {
     files::make_dir(place)?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     let options = format!("mode=1777,size={SANDBOX_SHM_BYTES}");
-    mount(Some("shm"), place, Some("tmpfs"), flags, Some(&*options))
+    files::mount(Some(Path::new("shm")), place, Some("tmpfs"), flags, Some(&options))
         .map_err(|errno| files::at("mount tmpfs on", place, &errno.into()))
 }
 

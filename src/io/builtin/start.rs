@@ -10,7 +10,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::process::Command;
 
-use nix::mount::{MsFlags, mount};
+use nix::mount::MsFlags;
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 
 use super::layout::{Layout, Settings};
@@ -31,19 +31,19 @@ pub fn make_run(layout: &Layout) -> Result<(), System> {
     files::make_dir(run)?;
     let run = run.canonicalize().map_err(|error| files::at("open", run, &error))?;
     let table = mounts::table()?;
-    let none = None::<&str>;
     let failed = |errno: nix::Error| files::at("mount on", &run, &errno.into());
     if mounts::over(&table, &run).is_none_or(|over| Path::new(&*over.point) != run) {
         let in_memory = statfs(&run).is_ok_and(|on| on.filesystem_type() == TMPFS_MAGIC);
         if in_memory {
-            mount(Some(&run), &run, none, MsFlags::MS_BIND, none)
+            files::bind(&run, &run)
         } else {
             let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-            mount(Some("edged"), &run, Some("tmpfs"), flags, Some("mode=0700"))
+            let source = Some(Path::new("edged"));
+            files::mount(source, &run, Some("tmpfs"), flags, Some("mode=0700"))
         }
         .map_err(failed)?;
     }
-    mount(none, &run, none, MsFlags::MS_PRIVATE, none).map_err(failed)
+    files::mount(None, &run, None, MsFlags::MS_PRIVATE, None).map_err(failed)
 }
 
 /// Makes the rule that the network asks for, if it asks for one; what there is of it from an

@@ -230,11 +230,11 @@ fn archive(file: &File, length: u64, stem: &str) -> Result<Catalog, Error> {
     let (mut images, mut made) = (Vec::new(), BTreeMap::new());
     for image in saved {
         let (descriptor, manifest) = assemble(file, &members, &image, &mut spans)?;
-        for text in image.repo_tags.iter().flatten() {
+        for text in &image.repo_tags {
             let name = name(text).map_err(|wrong| wrong.at("manifest.json"))?;
             images.push(Image { name, descriptor: descriptor.clone() });
         }
-        if image.repo_tags.iter().flatten().next().is_none() {
+        if image.repo_tags.is_empty() {
             images.push(Image { name: name(stem)?, descriptor: descriptor.clone() });
         }
         made.insert(descriptor.digest, manifest);

@@ -192,7 +192,6 @@ pub struct Terminal {
 
 /// `LinuxContainerResources`, as far as it is set. Zero means unset, as in the CRI.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "runtime", derive(serde::Serialize, serde::Deserialize))]
 pub struct Resources {
     /// Microseconds.
     pub cpu_period: i64,

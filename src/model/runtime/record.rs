@@ -179,7 +179,7 @@ pub struct ImageConfig {
     /// `StopSignal`: a name with or without `SIG`, or a number.
     pub stop_signal: Box<str>,
     /// `Labels`
-    pub labels: BTreeMap<Box<str>, Box<str>>,
+    pub labels: BTreeMap<String, String>,
 }
 
 impl ImageConfig {

@@ -31,10 +31,8 @@
 //! **Bounds.** The file or the message bounds its lists: an item has two bytes and up to 24 in
 //! memory. Lists in configurations have the bound that they have in requests.
 //!
-//! In a message between processes of this program a record is a byte string of the same form: the
-//! implementations of serde at the end.
-
-use std::collections::BTreeMap;
+//! In a message between processes of this program a record is a byte string of the same form, and
+//! resources are one of CRI's: the implementations of serde at the end.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -43,8 +41,8 @@ use super::{convert, serve};
 use crate::model::error::Peer;
 use crate::model::runtime::{
     BootId, ContainerConfig, ContainerId, ContainerPhase, ContainerRecord, DiffId, Exit,
-    ExitReason, ImageConfig, ImageId, ImageRecord, Process, Record, SandboxConfig, SandboxId,
-    SandboxPhase, SandboxRecord,
+    ExitReason, ImageConfig, ImageId, ImageRecord, Process, Record, Resources, SandboxConfig,
+    SandboxId, SandboxPhase, SandboxRecord,
 };
 use crate::wire::protobuf::{Malformed, Value, Writer, fields};
 
@@ -259,12 +257,7 @@ fn image(w: &mut Writer, record: &ImageRecord) {
         w.text(5, &config.working_dir);
         w.texts(6, &config.volumes);
         w.text(7, &config.stop_signal);
-        for (key, value) in &config.labels {
-            w.message(8, &mut |entry| {
-                entry.text(1, key);
-                entry.text(2, value);
-            });
-        }
+        w.map(8, &config.labels);
     });
 }
 
@@ -294,7 +287,7 @@ fn read_image(message: &[u8]) -> Result<ImageRecord, Malformed> {
 }
 
 fn image_config(message: &[u8]) -> Result<ImageConfig, Malformed> {
-    let mut config = ImageConfig { labels: BTreeMap::new(), ..ImageConfig::default() };
+    let mut config = ImageConfig::default();
     for field in fields(message) {
         match field? {
             (1, value) => config.user = owned(value)?,
@@ -306,7 +299,7 @@ fn image_config(message: &[u8]) -> Result<ImageConfig, Malformed> {
             (7, value) => config.stop_signal = owned(value)?,
             (8, value) => {
                 let (key, value) = value.entry()?;
-                config.labels.insert(key.into(), value.into());
+                config.labels.insert(key, value);
             }
             _ => {}
         }
@@ -353,8 +346,27 @@ fn missing(name: &str) -> Malformed {
     Malformed(format!("{name}: got none, expected one"))
 }
 
+/// `LinuxContainerResources`
+fn resources(w: &mut Writer, of: &Resources) {
+    w.signed(1, of.cpu_period);
+    w.signed(2, of.cpu_quota);
+    w.signed(3, of.cpu_shares);
+    w.signed(4, of.memory_limit);
+    w.signed(5, of.oom_score_adj);
+    w.text(6, &of.cpuset_cpus);
+    w.text(7, &of.cpuset_mems);
+    for (page_size, limit) in &of.hugepages {
+        w.message(8, &mut |w| {
+            w.text(1, page_size);
+            w.number(2, *limit);
+        });
+    }
+    w.map(9, &of.unified);
+    w.signed(10, of.memory_swap_limit);
+}
+
 macro_rules! as_bytes {
-    ($($record:ty: $write:ident, $read:ident;)*) => {$(
+    ($($record:ty: $write:ident, $read:path;)*) => {$(
         impl Serialize for $record {
             fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
                 to.serialize_bytes(&written(|w| $write(w, self)))
@@ -373,6 +385,7 @@ as_bytes! {
     SandboxRecord: sandbox, read_sandbox;
     ContainerRecord: container, read_container;
     ImageRecord: image, read_image;
+    Resources: resources, serve::resources;
 }
 
 #[cfg(test)]

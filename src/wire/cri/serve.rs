@@ -26,7 +26,7 @@ use crate::model::runtime::{
 use crate::wire::protobuf::{Malformed, Value, fields};
 use crate::wire::rpc;
 
-pub(super) use config::{container as container_config, sandbox as sandbox_config};
+pub(super) use config::{container as container_config, resources, sandbox as sandbox_config};
 pub use reply::{Context, encode, encode_event};
 
 /// A call as it came.
@@ -156,7 +156,7 @@ fn update(id: Box<str>, message: &[u8]) -> Result<Request, Malformed> {
     if let Some(value) = last(message, 3)? {
         absent("UpdateContainerResourcesRequest.windows", value)?;
     }
-    let resources = config::resources(required(message, 2, "linux")?)?;
+    let resources = resources(required(message, 2, "linux")?)?;
     Ok(Request::UpdateContainerResources { id, resources: Box::new(resources) })
 }
 

@@ -38,7 +38,7 @@ impl Lines {
         mut bytes: &[u8],
         nanos: i64,
         output: &mut Vec<u8>,
-        flush: &mut impl FnMut(&mut Vec<u8>),
+        flush: &mut dyn FnMut(&mut Vec<u8>),
     ) {
         while !bytes.is_empty() {
             let room = LOG_LINE_BYTES_MAX - self.rest.len();
@@ -61,7 +61,7 @@ impl Lines {
     }
 
     /// Adds what has no newline, once nothing follows.
-    pub fn end(&mut self, nanos: i64, output: &mut Vec<u8>, flush: &mut impl FnMut(&mut Vec<u8>)) {
+    pub fn end(&mut self, nanos: i64, output: &mut Vec<u8>, flush: &mut dyn FnMut(&mut Vec<u8>)) {
         if !self.rest.is_empty() {
             self.line(&[], false, nanos, output, flush);
         }
@@ -73,7 +73,7 @@ impl Lines {
         is_whole: bool,
         nanos: i64,
         output: &mut Vec<u8>,
-        flush: &mut impl FnMut(&mut Vec<u8>),
+        flush: &mut dyn FnMut(&mut Vec<u8>),
     ) {
         if output.len() + HEAD_BYTES + LOG_LINE_BYTES_MAX + 1 > LOG_OUTPUT_BYTES_MAX {
             flush(output);

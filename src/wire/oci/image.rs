@@ -1,14 +1,11 @@
 //! What a runtime reads of an image: its index, its manifest and its configuration (OCI image-spec,
 //! and Docker's image manifest version 2, schema 2, which has the same fields).
 
-use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::{Deserialize, Deserializer};
-
 use super::json::{self, Fault};
+use super::manifest;
 pub use super::manifest::{Content, Document, Entry, Machine, Manifest, Platform, document};
-use crate::limits::IMAGE_LAYERS_MAX;
 use crate::model::runtime::{DiffId, ImageConfig};
 
 /// An image's configuration.
@@ -20,65 +17,25 @@ pub struct Config {
     pub layers: Vec<DiffId>,
 }
 
-#[derive(Deserialize)]
-struct ConfigJson {
-    #[serde(flatten)]
-    platform: Platform,
-    #[serde(default, deserialize_with = "or_default")]
-    config: ImageJson,
-    rootfs: RootFs,
-}
-
-#[derive(Deserialize)]
-struct RootFs {
-    #[serde(deserialize_with = "or_default")]
-    diff_ids: Vec<Box<str>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-struct ImageJson {
-    #[serde(deserialize_with = "or_default")]
-    user: Box<str>,
-    #[serde(deserialize_with = "or_default")]
-    env: Vec<Box<str>>,
-    #[serde(deserialize_with = "or_default")]
-    entrypoint: Vec<Box<str>>,
-    #[serde(deserialize_with = "or_default")]
-    cmd: Vec<Box<str>>,
-    #[serde(deserialize_with = "or_default")]
-    working_dir: Box<str>,
-    #[serde(deserialize_with = "or_default")]
-    volumes: BTreeMap<Box<str>, serde_json::Value>,
-    #[serde(deserialize_with = "or_default")]
-    stop_signal: Box<str>,
-    #[serde(deserialize_with = "or_default")]
-    labels: BTreeMap<Box<str>, Box<str>>,
-}
-
-/// Go writes `null` for what is empty.
-fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
-    from: D,
-) -> Result<T, D::Error> {
-    Option::deserialize(from).map(Option::unwrap_or_default)
-}
-
 /// Reads an image's configuration.
 pub fn config(bytes: &[u8]) -> Result<Config, Fault> {
-    let ConfigJson { platform, config, rootfs } = json::read(bytes)?;
-    json::at_most(IMAGE_LAYERS_MAX, rootfs.diff_ids.len(), "layers")?;
-    rootfs.diff_ids.iter().try_for_each(|id| json::check_digest(id))?;
+    let all = json::read(bytes)?;
+    let layers = json::layer_ids(&all)?.into_iter().map(|id| DiffId(id.into())).collect();
+    json::map(&all, "config")?;
+    let config = &all["config"];
+    let text = |name| manifest::text(config, name).map(Into::into);
     let image = ImageConfig {
-        user: config.user,
-        env: config.env,
-        entrypoint: config.entrypoint,
-        cmd: config.cmd,
-        working_dir: config.working_dir,
-        volumes: config.volumes.into_keys().collect(),
-        stop_signal: config.stop_signal,
-        labels: config.labels,
+        user: text("User")?,
+        env: json::texts(config, "Env")?,
+        entrypoint: json::texts(config, "Entrypoint")?,
+        cmd: json::texts(config, "Cmd")?,
+        working_dir: text("WorkingDir")?,
+        volumes: json::map(config, "Volumes")?
+            .map_or_else(Vec::new, |volumes| volumes.keys().map(|path| (**path).into()).collect()),
+        stop_signal: text("StopSignal")?,
+        labels: json::texts_by_name(config, "Labels")?,
     };
-    Ok(Config { platform, image, layers: rootfs.diff_ids.into_iter().map(DiffId).collect() })
+    Ok(Config { platform: manifest::platform(&all)?, image, layers })
 }
 
 /// What a registry wants to see before it answers: the header `WWW-Authenticate` (RFC 9110 section
@@ -129,44 +86,27 @@ impl Challenge {
     }
 }
 
-#[derive(Deserialize)]
-struct TokenJson {
-    token: Option<String>,
-    access_token: Option<String>,
-}
-
 /// The token of a token server's answer. `None`: there is none that can be sent.
 pub fn token(bytes: &[u8]) -> Option<String> {
-    let TokenJson { token, access_token } = json::read(bytes).ok()?;
-    let token = token.filter(|token| !token.is_empty()).or(access_token)?;
+    let answer = json::read(bytes).ok()?;
+    let token = match manifest::text(&answer, "token").ok()? {
+        "" => manifest::text(&answer, "access_token").ok()?,
+        token => token,
+    };
     let is_plain = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
-    is_plain.then_some(token)
-}
-
-#[derive(Deserialize)]
-struct ErrorsJson {
-    errors: Vec<ErrorJson>,
-}
-
-#[derive(Deserialize)]
-struct ErrorJson {
-    #[serde(default)]
-    code: String,
-    #[serde(default)]
-    message: String,
+    is_plain.then(|| token.to_owned())
 }
 
 /// The text of a registry's refusal: `code: message` of its first error; empty if it is of another
 /// form.
 pub fn refusal(bytes: &[u8]) -> String {
-    let errors = json::read::<ErrorsJson>(bytes).map(|json| json.errors).unwrap_or_default();
-    let Some(ErrorJson { code, message }) = errors.into_iter().next() else {
-        return String::new();
-    };
+    let answer = json::read(bytes).unwrap_or_default();
+    let text = |name| manifest::text(&answer["errors"][0], name).unwrap_or_default();
+    let (code, message) = (text("code"), text("message"));
     // As the codes are read: MANIFEST_UNKNOWN, with any message.
     let code = code.to_ascii_lowercase().replace('_', " ");
     let text = match message.to_ascii_lowercase() {
-        lower if lower.starts_with(&code) => message,
+        lower if lower.starts_with(&code) => message.to_owned(),
         _ if message.is_empty() => code,
         _ => format!("{code}: {message}"),
     };
@@ -192,6 +132,7 @@ pub fn encoded(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::IMAGE_LAYERS_MAX;
 
     fn digest(digit: &str) -> String {
         format!("sha256:{}", digit.repeat(64))

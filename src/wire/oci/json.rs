@@ -1,17 +1,23 @@
 //! The JSON of images: an OCI layout's index, a manifest, the manifest of `docker save`, a
 //! configuration.
+//!
+//! A text is read as a tree of so many values at most, and its fields are looked up by their names:
+//! a field that is absent, or `null` as Go writes it, is empty unless it has to be there.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 
-use crate::limits::{IMAGE_JSON_BYTES_MAX, IMAGE_LAYERS_MAX, IMAGE_NAMES_MAX};
+use crate::limits::{
+    IMAGE_JSON_BYTES_MAX, IMAGE_JSON_VALUES_MAX, IMAGE_LAYERS_MAX, IMAGE_NAMES_MAX,
+};
 use crate::model::image::is_sha256;
+use crate::model::tree::Shape;
 
 /// An OCI descriptor.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Descriptor {
     /// The media type of the described object.
@@ -21,7 +27,7 @@ pub struct Descriptor {
     /// Bytes.
     pub size: u64,
     /// Names, among others.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }
 
@@ -72,63 +78,75 @@ pub(super) fn at_most(max: usize, got: usize, what: &'static str) -> Result<(), 
     if got > max { Err(Fault::TooMany { what, got, max }) } else { Ok(()) }
 }
 
-#[derive(Deserialize)]
-struct Index {
-    manifests: Vec<Descriptor>,
-}
-
 /// The entries of an OCI layout's `index.json`.
 pub fn index(bytes: &[u8]) -> Result<Vec<Descriptor>, Fault> {
-    let Index { manifests } = read(bytes)?;
+    let index = read(bytes)?;
+    let manifests = required(&index, "manifests")?;
     at_most(IMAGE_NAMES_MAX, manifests.len(), "manifests")?;
-    for one in &manifests {
-        check_digest(&one.digest)?;
-    }
-    Ok(manifests)
+    manifests.iter().map(descriptor).collect()
+}
+
+fn descriptor(of: &Value) -> Result<Descriptor, Fault> {
+    Ok(Descriptor {
+        media_type: some_text(of, "mediaType")?.to_owned(),
+        digest: digest(of)?.to_owned(),
+        size: size(of)?,
+        annotations: texts_by_name(of, "annotations")?,
+    })
 }
 
 /// One image of Docker's `manifest.json`. Paths are those of the archive's members.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Saved {
     pub config: String,
     /// Full names.
-    #[serde(default)]
-    pub repo_tags: Option<Vec<String>>,
+    pub repo_tags: Vec<String>,
     /// From the lowest on.
     pub layers: Vec<String>,
 }
 
 /// Docker's `manifest.json`.
 pub fn saved(bytes: &[u8]) -> Result<Vec<Saved>, Fault> {
-    let images: Vec<Saved> = read(bytes)?;
-    let names: usize = images.iter().map(|one| 1 + one.repo_tags.iter().flatten().count()).sum();
+    let images = read(bytes)?;
+    let images = images.as_array().ok_or_else(|| unlike("manifest.json", &images, "a list"))?;
+    at_most(IMAGE_NAMES_MAX, images.len(), "names and images")?;
+    let images = images.iter().map(one_saved).collect::<Result<Vec<_>, _>>()?;
+    let names: usize = images.iter().map(|one| 1 + one.repo_tags.len()).sum();
     at_most(IMAGE_NAMES_MAX, names, "names and images")?;
-    images.iter().try_for_each(|one| at_most(IMAGE_LAYERS_MAX, one.layers.len(), "layers"))?;
     Ok(images)
 }
 
-#[derive(Deserialize)]
-struct Config {
-    rootfs: RootFs,
-}
-
-#[derive(Deserialize)]
-struct RootFs {
-    diff_ids: Vec<String>,
+fn one_saved(of: &Value) -> Result<Saved, Fault> {
+    at_most(IMAGE_LAYERS_MAX, required(of, "Layers")?.len(), "layers")?;
+    Ok(Saved {
+        config: some_text(of, "Config")?.to_owned(),
+        repo_tags: texts(of, "RepoTags")?,
+        layers: texts(of, "Layers")?,
+    })
 }
 
 /// The digests of the layers' uncompressed contents, from the lowest on.
 pub fn diff_ids(config: &[u8]) -> Result<Vec<String>, Fault> {
-    let config: Config = read(config)?;
-    let ids = config.rootfs.diff_ids;
+    let config = read(config)?;
+    required(&config["rootfs"], "diff_ids")?;
+    layer_ids(&config)
+}
+
+/// Likewise, of a configuration that is read; Go writes `null` for none.
+pub(super) fn layer_ids(config: &Value) -> Result<Vec<String>, Fault> {
+    let rootfs = &config["rootfs"];
+    if !rootfs.is_object() {
+        return Err(unlike("rootfs", rootfs, "a map"));
+    }
+    at_most(IMAGE_LAYERS_MAX, list(rootfs, "diff_ids")?.len(), "layers")?;
+    let ids: Vec<String> = texts(rootfs, "diff_ids")?;
     ids.iter().try_for_each(|id| check_digest(id))?;
     Ok(ids)
 }
 
 /// The media type of an image's manifest or index, from its own field or its structure.
 pub fn media_type(bytes: &[u8]) -> Result<String, Fault> {
-    let value: Value = read(bytes)?;
+    let value = read(bytes)?;
     if let Some(media_type) = value["mediaType"].as_str() {
         let plain =
             media_type.bytes().all(|byte| byte.is_ascii_graphic()) && media_type.len() <= 128;
@@ -182,9 +200,86 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
-pub(super) fn read<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, Fault> {
+/// The one value of the text.
+pub(super) fn read(bytes: &[u8]) -> Result<Value, Fault> {
+    let wrong = |error: &dyn fmt::Display| Fault::Json(error.to_string());
     at_most(IMAGE_JSON_BYTES_MAX, bytes.len(), "bytes of JSON")?;
-    serde_json::from_slice(bytes).map_err(|error| Fault::Json(error.to_string()))
+    let text = str::from_utf8(bytes).map_err(|error| wrong(&error))?;
+    at_most(IMAGE_JSON_VALUES_MAX, Shape::of(text).values, "values of JSON")?;
+    serde_json::from_str(text).map_err(|error| wrong(&error))
+}
+
+// ---- fields ----
+
+fn some_text<'a>(of: &'a Value, name: &str) -> Result<&'a str, Fault> {
+    of[name].as_str().ok_or_else(|| unlike(name, &of[name], "a text"))
+}
+
+/// `digest`, which has to be one.
+pub(super) fn digest(of: &Value) -> Result<&str, Fault> {
+    let digest = some_text(of, "digest")?;
+    check_digest(digest).map(|()| digest)
+}
+
+/// `size`, which has to be there.
+pub(super) fn size(of: &Value) -> Result<u64, Fault> {
+    of["size"].as_u64().ok_or_else(|| unlike("size", &of["size"], "a number of bytes"))
+}
+
+/// A list, and the empty one where there is none.
+pub(super) fn list<'a>(of: &'a Value, name: &str) -> Result<&'a [Value], Fault> {
+    match &of[name] {
+        Value::Null => Ok(&[]),
+        Value::Array(list) => Ok(list),
+        other => Err(unlike(name, other, "a list")),
+    }
+}
+
+fn required<'a>(of: &'a Value, name: &str) -> Result<&'a [Value], Fault> {
+    if of[name].is_null() { Err(unlike(name, &Value::Null, "a list")) } else { list(of, name) }
+}
+
+/// A list of texts.
+pub(super) fn texts<T: for<'a> From<&'a str>>(of: &Value, name: &str) -> Result<Vec<T>, Fault> {
+    let mut texts = Vec::new();
+    for one in list(of, name)? {
+        texts.push(one.as_str().ok_or_else(|| unlike(name, one, "texts"))?.into());
+    }
+    Ok(texts)
+}
+
+/// A map, where there is one.
+pub(super) fn map<'a>(
+    of: &'a Value,
+    name: &str,
+) -> Result<Option<&'a serde_json::Map<String, Value>>, Fault> {
+    match &of[name] {
+        Value::Null => Ok(None),
+        Value::Object(map) => Ok(Some(map)),
+        other => Err(unlike(name, other, "a map")),
+    }
+}
+
+/// A map of texts.
+pub(super) fn texts_by_name(of: &Value, name: &str) -> Result<BTreeMap<String, String>, Fault> {
+    let mut texts = BTreeMap::new();
+    for (key, value) in map(of, name)?.into_iter().flatten() {
+        let text = value.as_str().ok_or_else(|| unlike(name, value, "texts"))?;
+        texts.insert(key.clone(), text.to_owned());
+    }
+    Ok(texts)
+}
+
+pub(super) fn unlike(name: &str, got: &Value, expected: &str) -> Fault {
+    let got = match got {
+        Value::Null => "nothing",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a map",
+    };
+    Fault::Json(format!("{name}: got {got}, expected {expected}"))
 }
 
 pub(super) fn check_digest(digest: &str) -> Result<(), Fault> {
@@ -220,8 +315,8 @@ mod tests {
         let text = r#"[{"Config":"c.json","RepoTags":["a:1"],"Layers":["x/layer.tar"]},
                        {"Config":"d.json","RepoTags":null,"Layers":[]}]"#;
         let found = saved(text.as_bytes()).expect("two images");
-        assert_eq!(found[0].repo_tags.as_deref(), Some(&["a:1".to_owned()][..]));
-        assert_eq!(found[1].repo_tags, None);
+        assert_eq!(found[0].repo_tags, ["a:1"]);
+        assert!(found[1].repo_tags.is_empty());
         let config = format!(r#"{{"os":"linux","rootfs":{{"diff_ids":["{}"]}}}}"#, digest("c"));
         assert_eq!(diff_ids(config.as_bytes()), Ok(vec![digest("c")]));
         let (descriptor, bytes) = manifest(config.as_bytes(), &[(digest("c"), 512)]);
@@ -262,5 +357,25 @@ mod tests {
         assert!(why(index(&large).expect_err("large")).contains("bytes of JSON, expected"));
         assert!(index(b"[]").is_err() && diff_ids(b"{}").is_err() && media_type(b"{}").is_err());
         assert!(media_type(b"{\"mediaType\": \"a\\r\\nb\"}").is_err());
+        for (text, expected) in [
+            ("[{\"Layers\":[]}]", "Config: got nothing, expected a text"),
+            ("[{\"Config\":\"\"}]", "Layers: got nothing, expected a list"),
+            ("[{\"Config\":\"\",\"Layers\":[1]}]", "Layers: got a number, expected texts"),
+            ("[{\"Config\":\"\",\"Layers\":{}}]", "Layers: got a map, expected a list"),
+            ("{}", "manifest.json: got a map, expected a list"),
+        ] {
+            let fault = saved(text.as_bytes()).expect_err(expected);
+            assert!(why(fault).ends_with(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_text_of_too_many_values_is_not_read_as_a_tree() {
+        let nothing = |count: usize| format!("{{\"\":[{}0]}}", "0,".repeat(count));
+        // The map, the list, and the commas in it.
+        let read = |count| media_type(nothing(count).as_bytes());
+        assert_eq!(read(IMAGE_JSON_VALUES_MAX - 2), Err(Fault::Neither));
+        let why = read(IMAGE_JSON_VALUES_MAX - 1).expect_err("one more").to_string();
+        assert!(why.contains("values of JSON, expected"), "{why}");
     }
 }

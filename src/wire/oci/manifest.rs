@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use serde::Deserialize;
+use serde_json::Value;
 
 use super::json::{self, Fault};
 use crate::limits::{IMAGE_LAYERS_MAX, IMAGE_NAMES_MAX};
@@ -16,7 +16,7 @@ pub enum Document {
 }
 
 /// One image of an index.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Of its manifest, or of another index.
     pub digest: Box<str>,
@@ -26,14 +26,11 @@ pub struct Entry {
 }
 
 /// What an image runs on, in Go's words.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Platform {
-    #[serde(default)]
     pub os: Box<str>,
-    #[serde(default)]
     pub architecture: Box<str>,
     /// `v7`
-    #[serde(default)]
     pub variant: Box<str>,
 }
 
@@ -45,7 +42,7 @@ impl fmt::Display for Platform {
 }
 
 /// A manifest.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
     pub config: Content,
     /// The lowest first.
@@ -53,38 +50,52 @@ pub struct Manifest {
 }
 
 /// A part of an image.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
     pub digest: Box<str>,
     /// Bytes.
     pub size: u64,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Any {
-    schema_version: Option<u64>,
-    manifests: Option<Vec<Entry>>,
-    config: Option<Content>,
-    layers: Option<Vec<Content>>,
-}
-
 /// Reads an index or a manifest.
 pub fn document(bytes: &[u8]) -> Result<Document, Fault> {
-    let any: Any = json::read(bytes)?;
-    match (any.manifests, any.config, any.layers) {
-        (Some(manifests), ..) => {
-            json::at_most(IMAGE_NAMES_MAX, manifests.len(), "manifests")?;
-            manifests.iter().try_for_each(|entry| json::check_digest(&entry.digest))?;
-            Ok(Document::Index(manifests))
-        }
-        (None, Some(config), Some(layers)) => {
-            json::at_most(IMAGE_LAYERS_MAX, layers.len(), "layers")?;
-            layers.iter().chain([&config]).try_for_each(|it| json::check_digest(&it.digest))?;
-            Ok(Document::Manifest(Manifest { config, layers }))
-        }
-        _ if any.schema_version == Some(1) => Err(Fault::Schema),
-        _ => Err(Fault::Neither),
+    let document = json::read(bytes)?;
+    let (manifests, layers) = (json::list(&document, "manifests")?, &document["layers"]);
+    if !document["manifests"].is_null() {
+        json::at_most(IMAGE_NAMES_MAX, manifests.len(), "manifests")?;
+        return manifests.iter().map(entry).collect::<Result<_, _>>().map(Document::Index);
+    }
+    if !layers.is_null() && !document["config"].is_null() {
+        let layers = json::list(&document, "layers")?;
+        json::at_most(IMAGE_LAYERS_MAX, layers.len(), "layers")?;
+        let layers = layers.iter().map(content).collect::<Result<_, _>>()?;
+        return Ok(Document::Manifest(Manifest { config: content(&document["config"])?, layers }));
+    }
+    Err(if document["schemaVersion"] == 1 { Fault::Schema } else { Fault::Neither })
+}
+
+fn entry(of: &Value) -> Result<Entry, Fault> {
+    let Content { digest, size } = content(of)?;
+    let platform = json::map(of, "platform")?.map(|_| platform(&of["platform"])).transpose()?;
+    Ok(Entry { digest, size, platform })
+}
+
+fn content(of: &Value) -> Result<Content, Fault> {
+    Ok(Content { digest: json::digest(of)?.into(), size: json::size(of)? })
+}
+
+/// The fields `os`, `architecture` and `variant`.
+pub(super) fn platform(of: &Value) -> Result<Platform, Fault> {
+    let text = |name| text(of, name).map(Into::into);
+    Ok(Platform { os: text("os")?, architecture: text("architecture")?, variant: text("variant")? })
+}
+
+/// A text, and the empty one where there is none.
+pub(super) fn text<'a>(of: &'a Value, name: &str) -> Result<&'a str, Fault> {
+    match &of[name] {
+        Value::Null => Ok(""),
+        Value::String(text) => Ok(text),
+        other => Err(json::unlike(name, other, "a text")),
     }
 }
 

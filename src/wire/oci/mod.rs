@@ -14,9 +14,11 @@ pub mod json;
 pub mod manifest;
 pub mod reference;
 #[cfg(feature = "runtime")]
-pub mod seccomp;
+mod seccomp;
 #[cfg(feature = "runtime")]
 pub mod spec;
+#[cfg(feature = "runtime")]
+mod write;
 
 use ring::digest::{SHA256, digest};
 

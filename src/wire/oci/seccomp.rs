@@ -3,76 +3,56 @@
 //! The calls are those of containerd 1.6, without io_uring as in containerd 2. OCI runtimes skip
 //! the names that the machine's libseccomp does not know, so one list is for all kernels.
 
-use serde::Serialize;
-
 use super::capabilities::Capabilities;
+use super::write::Writer;
 
-/// `linux.seccomp`
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Seccomp {
-    default_action: &'static str,
-    architectures: &'static [&'static str],
-    syscalls: Vec<Rule>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Rule {
-    names: Vec<&'static str>,
-    action: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    args: Option<[Argument; 1]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    errno_ret: Option<u32>,
-}
-
-#[derive(Debug, Serialize)]
-struct Argument {
-    index: u32,
-    value: u64,
-    op: &'static str,
-}
-
-impl Rule {
-    fn allow(names: &'static str) -> Self {
-        let names = names.split_ascii_whitespace().collect();
-        Self { names, action: ALLOW, args: None, errno_ret: None }
-    }
-
-    fn with(mut self, op: &'static str, value: u64) -> Self {
-        self.args = Some([Argument { index: 0, value, op }]);
-        self
-    }
-}
-
-impl Seccomp {
-    /// For a process with these capabilities in its bounding set.
-    pub fn runtime_default(bounding: Capabilities) -> Self {
-        let mut syscalls = vec![Rule::allow(ALWAYS)];
+/// Writes the fields of `linux.seccomp` for a process with these capabilities in its bounding set.
+pub(super) fn runtime_default(w: &mut Writer, bounding: Capabilities) {
+    w.text("defaultAction", "SCMP_ACT_ERRNO");
+    w.texts("architectures", ARCHITECTURES);
+    w.list("syscalls", &mut |w| {
+        allow(w, ALWAYS, None);
         // Linux, and the kinds of it that older programs ask for: personality(2).
         for kind in [0, 8, 0x2_0000, 0x2_0008, 0xffff_ffff] {
-            syscalls.push(Rule::allow("personality").with("SCMP_CMP_EQ", kind));
+            allow(w, "personality", Some(("SCMP_CMP_EQ", kind)));
         }
-        syscalls.push(Rule::allow(OF_ARCHITECTURE));
+        allow(w, OF_ARCHITECTURE, None);
         for (capability, names) in WITH_CAPABILITY {
             if bounding.has(capability) {
-                syscalls.push(Rule::allow(names));
+                allow(w, names, None);
             }
         }
         if !bounding.has("SYS_ADMIN") {
-            syscalls.push(Rule::allow("clone").with("SCMP_CMP_MASKED_EQ", CLONE_NAMESPACES));
+            allow(w, "clone", Some(("SCMP_CMP_MASKED_EQ", CLONE_NAMESPACES)));
             // Its flags lie in memory, where a filter cannot read: libraries then take clone.
-            let enosys =
-                Rule { action: "SCMP_ACT_ERRNO", errno_ret: Some(ENOSYS), ..Rule::allow("clone3") };
-            syscalls.push(enosys);
+            w.item(&mut |w| {
+                w.texts("names", &["clone3"]);
+                w.text("action", "SCMP_ACT_ERRNO");
+                w.number("errnoRet", ENOSYS);
+            });
         }
-        Self { default_action: "SCMP_ACT_ERRNO", architectures: ARCHITECTURES, syscalls }
-    }
+    });
+}
+
+/// A rule for these names: any call, or one whose first argument compares so.
+fn allow(w: &mut Writer, names: &str, argument: Option<(&str, u64)>) {
+    w.item(&mut |w| {
+        w.texts("names", &names.split_ascii_whitespace().collect::<Vec<_>>());
+        w.text("action", ALLOW);
+        if let Some((op, value)) = argument {
+            w.list("args", &mut |w| {
+                w.item(&mut |w| {
+                    w.number("index", 0);
+                    w.number("value", value);
+                    w.text("op", op);
+                });
+            });
+        }
+    });
 }
 
 const ALLOW: &str = "SCMP_ACT_ALLOW";
-const ENOSYS: u32 = 38;
+const ENOSYS: u64 = 38;
 /// The `CLONE_NEW*` flags: in a call, the argument with this mask equals nothing of them. The
 /// encoding of OCI: the value is the mask, and what it must equal is 0.
 const CLONE_NAMESPACES: u64 = 0x7e02_0000;
@@ -165,7 +145,8 @@ mod tests {
     use super::*;
 
     fn profile(bounding: u64) -> Value {
-        serde_json::to_value(Seccomp::runtime_default(Capabilities(bounding))).expect("plain data")
+        let bytes = Writer::object(&mut |w| runtime_default(w, Capabilities(bounding)));
+        serde_json::from_slice(&bytes).expect("JSON")
     }
 
     /// What the rules say about one call.

@@ -6,14 +6,13 @@
 //! asks for is ignored here: what cannot be written is refused with the name of CRI's field.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
-use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::capabilities::Capabilities;
-use super::seccomp::Seccomp;
+use super::seccomp;
+use super::write::Writer;
 use crate::model::cri::{
     ContainerConfig, ContainerSecurity, IpcNamespace, Network, PidNamespace, Profile, Propagation,
     Resources, Selinux, UserRange,
@@ -66,8 +65,7 @@ pub struct Limits {
 }
 
 /// `process.user`
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
     pub uid: u32,
     pub gid: u32,
@@ -76,12 +74,10 @@ pub struct User {
 }
 
 /// One of `linux.devices`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     pub path: String,
     /// `b` or `c`.
-    #[serde(rename = "type")]
     pub kind: &'static str,
     pub major: u64,
     pub minor: u64,
@@ -90,7 +86,6 @@ pub struct Device {
     pub uid: u32,
     pub gid: u32,
     /// What the container may do with it, letters of `rwm`; `None`: what it may with all.
-    #[serde(skip)]
     pub access: Option<Box<str>>,
 }
 
@@ -108,56 +103,51 @@ pub fn bundle(
         let why = "got a privileged container, expected its sandbox to be privileged as well";
         return Err(Input::other(why).at("privileged"));
     }
-    let (masked, readonly): (&[String], &[String]) = if security.privileged {
-        (&[], &[])
-    } else {
-        (&security.masked_paths, &security.readonly_paths)
-    };
     let label = security.selinux.as_ref().filter(|_| host.selinux).map(label).transpose()?;
-    let annotations = host.seccomp_filter.as_ref().map(|filter| Annotations { filter });
-    let spec = Spec {
-        oci_version: "1.0.2",
-        annotations,
-        process: Process {
-            terminal: config.terminal.tty,
-            user: &host.user,
-            args: args(config, image)?,
-            env: env(config, image, &host.hostname),
-            cwd: cwd(config, image),
-            capabilities: Sets::of(capabilities),
-            no_new_privileges: security.no_new_privs,
-            oom_score_adj: config.resources.oom_score_adj.max(host.oom_score_adj_min),
-            apparmor_profile: host.apparmor.as_deref(),
-            selinux_label: label.as_deref(),
-        },
-        root: Root { path: "rootfs", readonly: security.readonly_rootfs },
-        mounts: mounts(sandbox, config, host)?,
-        linux: Linux {
-            cgroups_path: sandbox.cgroup(&container.id),
-            namespaces: namespaces(sandbox, config, host)?,
-            uid_mappings: host.users.map(Mapping::of),
-            gid_mappings: host.users.map(Mapping::of),
-            resources: LinuxResources {
-                devices: device_rules(security.privileged, &host.devices),
-                ..resources(&config.resources, host.limits)?
-            },
-            devices: devices(&host.devices)?,
-            seccomp: seccomp(security, capabilities, host)?,
-            rootfs_propagation: rootfs_propagation(config),
-            masked_paths: masked,
-            readonly_paths: readonly,
-            mount_label: label.as_deref(),
-        },
-    };
-    Ok(serde_json::to_vec(&spec).expect("plain data"))
+    let label = label.as_deref();
+    let args = args(config, image)?;
+    let env = env(config, image, &host.hostname);
+    let mounts = mounts(sandbox, config, host)?;
+    let namespaces = namespaces(sandbox, config, host)?;
+    let devices = devices(&host.devices)?;
+    let filter = filter(security, capabilities, host)?;
+    check_unified(&config.resources, host.limits)?;
+    Ok(Writer::object(&mut |w| {
+        w.text("ociVersion", "1.0.2");
+        w.map("process", &mut |w| {
+            w.texts("args", &args);
+            w.texts("env", &env);
+            w.text("cwd", cwd(config, image));
+            process(w, config, capabilities, host);
+            some_text(w, "selinuxLabel", label);
+        });
+        w.map("root", &mut |w| {
+            w.text("path", "rootfs");
+            w.flag("readonly", security.readonly_rootfs);
+        });
+        w.list("mounts", &mut |w| mounts.iter().for_each(|mount| mount.write(w)));
+        w.map("linux", &mut |w| {
+            w.text("cgroupsPath", &sandbox.cgroup(&container.id));
+            w.list("namespaces", &mut |w| namespaces.iter().for_each(|one| one.write(w)));
+            linux(w, config, host, &devices);
+            if let Some(filter) = &filter {
+                filter.write(w);
+            }
+            some_text(w, "mountLabel", label);
+        });
+        if let Some(filter) = &host.seccomp_filter {
+            // For crun; others ignore it.
+            w.map("annotations", &mut |w| w.text("run.oci.seccomp_bpf_data", filter));
+        }
+    }))
 }
 
 /// The file for `update --resources`: OCI's `linux.resources` without devices.
 pub fn update(resources: &Resources, limits: Limits) -> Result<Vec<u8>, Input> {
+    check_unified(resources, limits)?;
     // The OCI runtimes change none of these.
     let hugetlb = false;
-    let wanted = self::resources(resources, Limits { hugetlb, ..limits })?;
-    Ok(serde_json::to_vec(&wanted).expect("plain data"))
+    Ok(Writer::object(&mut |w| self::resources(w, resources, Limits { hugetlb, ..limits })))
 }
 
 /// The process of a command in a container, out of its `config.json`: the container's own with
@@ -176,176 +166,122 @@ pub fn exec_process(config: &[u8], args: &[String], tty: bool) -> Option<Vec<u8>
     Some(serde_json::to_vec(process).expect("it was JSON"))
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Spec<'a> {
-    oci_version: &'static str,
-    process: Process<'a>,
-    root: Root,
-    mounts: Vec<Mount<'a>>,
-    linux: Linux<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    annotations: Option<Annotations<'a>>,
+/// What of `process` is neither of the image nor a label.
+fn process(w: &mut Writer, config: &ContainerConfig, capabilities: Capabilities, host: &Host) {
+    w.flag("terminal", config.terminal.tty);
+    w.map("user", &mut |w| {
+        w.number("uid", host.user.uid.into());
+        w.number("gid", host.user.gid.into());
+        w.numbers("additionalGids", &host.user.additional_gids);
+    });
+    w.map("capabilities", &mut |w| {
+        // Without `inheritable`: a program could hand those on to one that it must not.
+        let names = capabilities.names();
+        for set in ["bounding", "effective", "permitted"] {
+            w.texts(set, &names);
+        }
+    });
+    w.flag("noNewPrivileges", config.security.no_new_privs);
+    w.signed("oomScoreAdj", config.resources.oom_score_adj.max(host.oom_score_adj_min));
+    some_text(w, "apparmorProfile", host.apparmor.as_deref());
 }
 
-/// For crun; others ignore it.
-#[derive(Serialize)]
-struct Annotations<'a> {
-    #[serde(rename = "run.oci.seccomp_bpf_data")]
-    filter: &'a str,
+/// What of `linux` needs no more than is there.
+fn linux(w: &mut Writer, config: &ContainerConfig, host: &Host, devices: &[Device]) {
+    let security = &config.security;
+    if let Some(users) = host.users {
+        for mappings in ["uidMappings", "gidMappings"] {
+            w.list(mappings, &mut |w| {
+                w.item(&mut |w| {
+                    w.number("containerID", 0);
+                    w.number("hostID", users.first.into());
+                    w.number("size", users.count.into());
+                });
+            });
+        }
+    }
+    w.map("resources", &mut |w| {
+        w.list("devices", &mut |w| device_rules(w, security.privileged, &host.devices));
+        resources(w, &config.resources, host.limits);
+    });
+    w.list("devices", &mut |w| devices.iter().for_each(|device| device.write(w)));
+    some_text(w, "rootfsPropagation", rootfs_propagation(config));
+    let (masked, readonly): (&[String], &[String]) = if security.privileged {
+        (&[], &[])
+    } else {
+        (&security.masked_paths, &security.readonly_paths)
+    };
+    w.texts("maskedPaths", masked);
+    w.texts("readonlyPaths", readonly);
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Process<'a> {
-    terminal: bool,
-    user: &'a User,
-    args: Vec<&'a str>,
-    env: Vec<Cow<'a, str>>,
-    cwd: &'a str,
-    capabilities: Sets,
-    no_new_privileges: bool,
-    oom_score_adj: i64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    apparmor_profile: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    selinux_label: Option<&'a str>,
-}
-
-/// Without `inheritable`: a program could hand those on to one that it must not.
-#[derive(Serialize)]
-struct Sets {
-    bounding: Vec<String>,
-    effective: Vec<String>,
-    permitted: Vec<String>,
-}
-
-impl Sets {
-    fn of(set: Capabilities) -> Self {
-        let names = set.names();
-        Self { bounding: names.clone(), effective: names.clone(), permitted: names }
+impl Device {
+    fn write(&self, w: &mut Writer) {
+        w.item(&mut |w| {
+            w.text("path", &self.path);
+            w.text("type", self.kind);
+            w.number("major", self.major);
+            w.number("minor", self.minor);
+            w.number("fileMode", self.file_mode.into());
+            w.number("uid", self.uid.into());
+            w.number("gid", self.gid.into());
+        });
     }
 }
 
-#[derive(Serialize)]
-struct Root {
-    path: &'static str,
-    readonly: bool,
-}
-
-#[derive(Serialize)]
 struct Mount<'a> {
     destination: Cow<'a, str>,
-    #[serde(rename = "type")]
     kind: &'a str,
     source: Cow<'a, str>,
     options: Vec<&'a str>,
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Linux<'a> {
-    cgroups_path: String,
-    namespaces: Vec<Namespace>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    uid_mappings: Option<[Mapping; 1]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    gid_mappings: Option<[Mapping; 1]>,
-    resources: LinuxResources<'a>,
-    devices: Vec<Device>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    seccomp: Option<Filter<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rootfs_propagation: Option<&'static str>,
-    masked_paths: &'a [String],
-    readonly_paths: &'a [String],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mount_label: Option<&'a str>,
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Filter<'a> {
-    Own(Seccomp),
-    File(&'a RawValue),
-}
-
-#[derive(Serialize)]
-struct Namespace {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path: Option<String>,
-}
-
-/// One of `linux.uidMappings` and `linux.gidMappings`.
-#[derive(Serialize)]
-struct Mapping {
-    #[serde(rename = "containerID")]
-    inside: u32,
-    #[serde(rename = "hostID")]
-    first: u32,
-    size: u32,
-}
-
-impl Mapping {
-    fn of(users: UserRange) -> [Self; 1] {
-        [Self { inside: 0, first: users.first, size: users.count }]
+impl Mount<'_> {
+    fn write(&self, w: &mut Writer) {
+        w.item(&mut |w| {
+            w.text("destination", &self.destination);
+            w.text("type", self.kind);
+            w.text("source", &self.source);
+            w.texts("options", &self.options);
+        });
     }
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct LinuxResources<'a> {
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    devices: Vec<DeviceRule<'a>>,
-    memory: Memory,
-    cpu: Cpu<'a>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    hugepage_limits: Vec<HugePages<'a>>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    unified: &'a BTreeMap<String, String>,
+struct Namespace {
+    kind: &'static str,
+    path: Option<String>,
 }
 
-#[derive(Serialize)]
-struct DeviceRule<'a> {
-    allow: bool,
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-    kind: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    major: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    minor: Option<u64>,
-    access: &'a str,
+impl Namespace {
+    fn write(&self, w: &mut Writer) {
+        w.item(&mut |w| {
+            w.text("type", self.kind);
+            some_text(w, "path", self.path.as_deref());
+        });
+    }
 }
 
-#[derive(Serialize)]
-struct Memory {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    limit: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    swap: Option<i64>,
+/// `linux.seccomp`
+enum Filter<'a> {
+    Own(Capabilities),
+    File(&'a RawValue),
 }
 
-#[derive(Serialize)]
-struct Cpu<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    shares: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    quota: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    period: Option<i64>,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    cpus: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    mems: &'a str,
+impl Filter<'_> {
+    fn write(&self, w: &mut Writer) {
+        match self {
+            Self::Own(bounding) => {
+                w.map("seccomp", &mut |w| seccomp::runtime_default(w, *bounding));
+            }
+            Self::File(content) => w.raw("seccomp", content.get()),
+        }
+    }
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct HugePages<'a> {
-    page_size: &'a str,
-    limit: u64,
+fn some_text(w: &mut Writer, name: &str, value: Option<&str>) {
+    if let Some(value) = value {
+        w.text(name, value);
+    }
 }
 
 /// The image's entry point goes with arguments of CRI's, and its arguments only with its own entry
@@ -420,18 +356,21 @@ fn devices(all: &[Device]) -> Result<Vec<Device>, Input> {
 }
 
 /// The first rule is for all devices; OCI runtimes add those that every container has.
-fn device_rules(privileged: bool, devices: &[Device]) -> Vec<DeviceRule<'_>> {
-    let all = DeviceRule { allow: privileged, kind: None, major: None, minor: None, access: "rwm" };
-    let own = devices.iter().filter(|_| !privileged).filter_map(|device| {
-        Some(DeviceRule {
-            allow: true,
-            kind: Some(device.kind),
-            major: Some(device.major),
-            minor: Some(device.minor),
-            access: device.access.as_deref()?,
-        })
+fn device_rules(w: &mut Writer, privileged: bool, devices: &[Device]) {
+    w.item(&mut |w| {
+        w.flag("allow", privileged);
+        w.text("access", "rwm");
     });
-    std::iter::once(all).chain(own).collect()
+    for device in devices.iter().filter(|_| !privileged) {
+        let Some(access) = &device.access else { continue };
+        w.item(&mut |w| {
+            w.flag("allow", true);
+            w.text("type", device.kind);
+            w.number("major", device.major);
+            w.number("minor", device.minor);
+            w.text("access", access);
+        });
+    }
 }
 
 fn mounts<'a>(
@@ -571,38 +510,66 @@ fn namespaces(
     Ok(all)
 }
 
-fn resources(wanted: &Resources, limits: Limits) -> Result<LinuxResources<'_>, Input> {
-    let some = |value: i64| Some(value).filter(|value| *value != 0);
-    let huge = wanted.hugepages.iter().filter(|_| limits.hugetlb);
+fn check_unified(wanted: &Resources, limits: Limits) -> Result<(), Input> {
     if !limits.cgroup2 && !wanted.unified.is_empty() {
         return Err(Input::other("got files of cgroup v2, expected none on v1").at("unified"));
     }
-    // Without a limit of its own, no swap; it counts memory as well.
-    let swap = some(wanted.memory_swap_limit).or(some(wanted.memory_limit));
-    Ok(LinuxResources {
-        devices: Vec::new(),
-        memory: Memory { limit: some(wanted.memory_limit), swap: swap.filter(|_| limits.swap) },
-        cpu: Cpu {
-            shares: some(wanted.cpu_shares),
-            quota: some(wanted.cpu_quota),
-            period: some(wanted.cpu_period),
-            cpus: &wanted.cpuset_cpus,
-            mems: &wanted.cpuset_mems,
-        },
-        hugepage_limits: huge
-            .map(|(page_size, limit)| HugePages { page_size, limit: *limit })
-            .collect(),
-        unified: &wanted.unified,
-    })
+    Ok(())
+}
+
+/// The fields of `linux.resources` but `devices`; 0 and empty texts are left out.
+fn resources(w: &mut Writer, wanted: &Resources, limits: Limits) {
+    let some = |w: &mut Writer, name, value| {
+        if value != 0 {
+            w.signed(name, value);
+        }
+    };
+    w.map("memory", &mut |w| {
+        some(w, "limit", wanted.memory_limit);
+        if limits.swap {
+            // Without a limit of its own, no swap; it counts memory as well.
+            let own = wanted.memory_swap_limit;
+            some(w, "swap", if own == 0 { wanted.memory_limit } else { own });
+        }
+    });
+    w.map("cpu", &mut |w| {
+        some(w, "shares", wanted.cpu_shares);
+        some(w, "quota", wanted.cpu_quota);
+        some(w, "period", wanted.cpu_period);
+        for (name, set) in [("cpus", &wanted.cpuset_cpus), ("mems", &wanted.cpuset_mems)] {
+            some_text(w, name, Some(&**set).filter(|set| !set.is_empty()));
+        }
+    });
+    if limits.hugetlb && !wanted.hugepages.is_empty() {
+        w.list("hugepageLimits", &mut |w| {
+            for (page_size, limit) in &wanted.hugepages {
+                w.item(&mut |w| {
+                    w.text("pageSize", page_size);
+                    w.number("limit", *limit);
+                });
+            }
+        });
+    }
+    if !wanted.unified.is_empty() {
+        w.map("unified", &mut |w| {
+            wanted.unified.iter().for_each(|(name, value)| w.text(name, value));
+        });
+    }
 }
 
 /// The seccomp profile that [`bundle`] writes, as JSON.
 pub fn seccomp_profile(security: &ContainerSecurity, host: &Host) -> Result<Option<String>, Input> {
-    let profile = seccomp(security, capabilities(security, host)?, host)?;
-    Ok(profile.map(|profile| serde_json::to_string(&profile).expect("plain data")))
+    let filter = filter(security, capabilities(security, host)?, host)?;
+    Ok(filter.map(|filter| match filter {
+        Filter::Own(bounding) => {
+            let bytes = Writer::object(&mut |w| seccomp::runtime_default(w, bounding));
+            String::from_utf8(bytes).expect("JSON is UTF-8")
+        }
+        Filter::File(content) => content.get().to_owned(),
+    }))
 }
 
-fn seccomp<'a>(
+fn filter<'a>(
     security: &ContainerSecurity,
     capabilities: Capabilities,
     host: &'a Host,
@@ -612,7 +579,7 @@ fn seccomp<'a>(
     }
     match &security.seccomp {
         Profile::Unconfined => Ok(None),
-        Profile::RuntimeDefault => Ok(Some(Filter::Own(Seccomp::runtime_default(capabilities)))),
+        Profile::RuntimeDefault => Ok(Some(Filter::Own(capabilities))),
         Profile::Localhost(path) => {
             let missing = || Input::quoted(path, "a seccomp profile that was read").at("seccomp");
             host.seccomp.as_deref().map(|file| Some(Filter::File(file))).ok_or_else(missing)

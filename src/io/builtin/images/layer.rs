@@ -24,7 +24,7 @@ use nix::unistd::{Gid, Uid, fchown, fsync, syncfs};
 use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 
-use super::unpack::{Incomplete, Unpacked, reading, unpack, within};
+use super::unpack::{Incomplete, Source, Unpacked, reading, unpack, within};
 use crate::io::builtin::layout::Layout;
 use crate::io::image_import::archive::Span;
 use crate::io::{confine, frame, jobs};
@@ -144,14 +144,14 @@ fn read(confined: &confine::Confined<'_>, archive: &Archive<'_>) -> Result<Unpac
     }
     let (unpacked, packed, plain) = if magic[..2] == GZIP {
         let mut plain = Plain::new(Gunzip::new(Hashed::new(part)));
-        let unpacked = unpack(confined, &mut plain)?;
-        plain.drain()?;
+        let unpacked = unpack(confined, &mut |to| plain.read(to))?;
+        drain(&mut |to| plain.read(to))?;
         let packed = plain.from.from.from().sum();
         (unpacked, packed, plain.from.sum())
     } else {
         let mut plain = Hashed::new(&mut part);
-        let unpacked = unpack(confined, &mut plain)?;
-        drain(&mut plain)?;
+        let unpacked = unpack(confined, &mut |to| plain.read(to))?;
+        drain(&mut |to| plain.read(to))?;
         (unpacked, plain.sum(), plain.sum())
     };
     for (what, got, expected) in
@@ -219,13 +219,9 @@ impl<'a> Plain<'a> {
     fn new(from: Gunzip<Hashed<Part<'a>>>) -> Self {
         Self { from: Hashed::new(from) }
     }
-
-    fn drain(&mut self) -> Result<(), JobFault> {
-        drain(self)
-    }
 }
 
-impl Read for Plain<'_> {
+impl Plain<'_> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let count = self.from.read(to)?;
         let (plain, packed) = (self.from.bytes, self.from.from.from().bytes);
@@ -245,10 +241,10 @@ fn is_bomb(plain: u64, packed: u64) -> bool {
     plain > LAYER_RATIO_FROM_BYTES && plain / LAYER_RATIO_MAX > packed
 }
 
-fn drain(from: &mut dyn Read) -> Result<(), JobFault> {
+fn drain(from: &mut Source<'_>) -> Result<(), JobFault> {
     let mut buffer = [0; 4 << 10];
     loop {
-        match from.read(&mut buffer) {
+        match from(&mut buffer) {
             Ok(0) => return Ok(()),
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -386,7 +382,7 @@ mod tests {
         for (before, is_bomb) in [(0, false), (LAYER_RATIO_FROM_BYTES, true)] {
             let mut plain = Plain::new(Gunzip::new(Hashed::new(Part { file: &file, span })));
             plain.from.bytes = before;
-            let read = plain.drain();
+            let read = drain(&mut |to| plain.read(to));
             assert_eq!(read.is_err(), is_bomb, "{read:?}");
             assert!(plain.from.bytes < before + (1 << 20) || !is_bomb);
         }

@@ -21,7 +21,7 @@
 use std::collections::{BTreeMap, btree_map};
 use std::ffi::{CString, OsStr};
 use std::fs::File;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
@@ -61,10 +61,13 @@ pub(super) struct Incomplete {
     pub(super) opaque: bool,
 }
 
+/// Reads some bytes of the archive; none: it has ended.
+pub(super) type Source<'a> = dyn FnMut(&mut [u8]) -> io::Result<usize> + 'a;
+
 /// Unpacks the archive into the root directory.
 pub(super) fn unpack(
     confined: &Confined<'_>,
-    archive: &mut dyn Read,
+    archive: &mut Source<'_>,
 ) -> Result<Unpacked, JobFault> {
     let root = confined.root().try_clone().map_err(|error| fault(&error))?;
     let mut layer = Layer::new(root)?;
@@ -134,7 +137,7 @@ impl Layer {
         })
     }
 
-    fn members(&mut self, archive: &mut dyn Read) -> Result<(), JobFault> {
+    fn members(&mut self, archive: &mut Source<'_>) -> Result<(), JobFault> {
         let (mut name, mut link, mut records) = (None, None, Vec::new());
         let mut block = [0; tar::BLOCK];
         while self.heads_left > 0 {
@@ -168,7 +171,7 @@ impl Layer {
 
     fn entry(
         &mut self,
-        archive: &mut dyn Read,
+        archive: &mut Source<'_>,
         entry: Entry,
         records: &[u8],
     ) -> Result<(), JobFault> {
@@ -191,7 +194,7 @@ impl Layer {
         self.pass(archive, padded - size)
     }
 
-    fn make(&mut self, archive: &mut dyn Read, member: &Member<'_>) -> Result<(), JobFault> {
+    fn make(&mut self, archive: &mut Source<'_>, member: &Member<'_>) -> Result<(), JobFault> {
         let name = joined(&member.parent, &member.base);
         if member.kind == Kind::Folder {
             return self.folder(name, member);
@@ -261,7 +264,7 @@ impl Layer {
 
     fn file(
         &mut self,
-        archive: &mut dyn Read,
+        archive: &mut Source<'_>,
         mut file: File,
         member: &Member<'_>,
     ) -> Result<(), JobFault> {
@@ -445,14 +448,14 @@ impl Layer {
     }
 
     /// Contents that are the name or the target of the next member.
-    fn text(&mut self, archive: &mut dyn Read, size: u64) -> Result<Vec<u8>, JobFault> {
+    fn text(&mut self, archive: &mut Source<'_>, size: u64) -> Result<Vec<u8>, JobFault> {
         let bytes = self.records(archive, size, 2 * tar::NAME_MAX)?;
         Ok(tar::until_zero(&bytes).to_vec())
     }
 
     fn records(
         &mut self,
-        archive: &mut dyn Read,
+        archive: &mut Source<'_>,
         size: u64,
         bytes_max: usize,
     ) -> Result<Vec<u8>, JobFault> {
@@ -468,7 +471,7 @@ impl Layer {
     }
 
     /// Reads so many bytes and drops them.
-    fn pass(&mut self, archive: &mut dyn Read, bytes: u64) -> Result<(), JobFault> {
+    fn pass(&mut self, archive: &mut Source<'_>, bytes: u64) -> Result<(), JobFault> {
         let mut left = bytes;
         while left > 0 {
             let count = left.min(self.buffer.len() as u64) as usize;
@@ -604,10 +607,10 @@ fn time((seconds, nanos): (i64, u32)) -> TimeSpec {
 const PRIVATE: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
 
 /// Reads a whole block; returns whether there was one.
-fn read_block(from: &mut dyn Read, block: &mut [u8; tar::BLOCK]) -> Result<bool, JobFault> {
+fn read_block(from: &mut Source<'_>, block: &mut [u8; tar::BLOCK]) -> Result<bool, JobFault> {
     let mut got = 0;
     while got < block.len() {
-        match from.read(&mut block[got..]) {
+        match from(&mut block[got..]) {
             Ok(0) if got == 0 => return Ok(false),
             Ok(0) => return Err(invalid("the archive ends within a head".to_owned())),
             Ok(count) => got += count,
@@ -618,11 +621,16 @@ fn read_block(from: &mut dyn Read, block: &mut [u8; tar::BLOCK]) -> Result<bool,
     Ok(true)
 }
 
-fn read_all(from: &mut dyn Read, to: &mut [u8]) -> Result<(), JobFault> {
-    from.read_exact(to).map_err(|error| match error.kind() {
-        ErrorKind::UnexpectedEof => invalid("the archive ends within a member".to_owned()),
-        _ => reading(&error),
-    })
+fn read_all(from: &mut Source<'_>, mut to: &mut [u8]) -> Result<(), JobFault> {
+    while !to.is_empty() {
+        match from(to) {
+            Ok(0) => return Err(invalid("the archive ends within a member".to_owned())),
+            Ok(count) => to = &mut to[count..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(reading(&error)),
+        }
+    }
+    Ok(())
 }
 
 /// The archive's own faults are told by [`ErrorKind::InvalidData`].
@@ -677,6 +685,8 @@ const SHOWN_BYTES_MAX: usize = 200;
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+
     use nix::fcntl::open;
 
     use super::*;
@@ -687,6 +697,10 @@ mod tests {
         Layer::new(open(&*place.0, FOLDER, Mode::empty()).expect("a folder")).expect("a layer")
     }
 
+    fn members(layer: &mut Layer, mut tar: &[u8]) -> Result<(), JobFault> {
+        layer.members(&mut |to| tar.read(to))
+    }
+
     #[test]
     fn members_have_a_bound() {
         let place = Place::new();
@@ -694,10 +708,10 @@ mod tests {
         assert_eq!(layer.heads_left, 2 * LAYER_MEMBERS_MAX);
         let tar = Tar::default().file("a", b"").file("b", b"").file("c", b"").end();
         layer.heads_left = 3;
-        let why = format!("{:?}", layer.members(&mut &*tar).expect_err("three, and the end"));
+        let why = format!("{:?}", members(&mut layer, &tar).expect_err("three, and the end"));
         assert!(why.contains(&format!("more than {LAYER_MEMBERS_MAX} members")), "{why}");
         layer.heads_left = 4;
-        assert_eq!(layer.members(&mut &*tar), Ok(()));
+        assert_eq!(members(&mut layer, &tar), Ok(()));
     }
 
     #[test]
@@ -707,13 +721,13 @@ mod tests {
         assert_eq!(layer.names_left, LAYER_FOLDER_NAMES_BYTES_MAX);
         let tar = Tar::default().folder("abc").folder("abc").file("abc/d/e", b"").end();
         layer.names_left = 7;
-        let why = format!("{:?}", layer.members(&mut &*tar).expect_err("abc and abc/d"));
+        let why = format!("{:?}", members(&mut layer, &tar).expect_err("abc and abc/d"));
         assert!(why.contains("got folders with names of"), "{why}");
         layer.folders.clear();
         layer.names_left = 8;
         std::fs::remove_dir_all(place.0.join("abc")).expect("it was made");
         layer.open = None;
-        assert_eq!(layer.members(&mut &*tar), Ok(()));
+        assert_eq!(members(&mut layer, &tar), Ok(()));
     }
 
     #[test]
@@ -728,7 +742,7 @@ mod tests {
         assert!(layer.space_left + LAYER_SPARE_BYTES + slack > free);
         layer.space_left = 9;
         let tar = Tar::default().file("a", b"12345").file("b", b"12345").end();
-        let why = format!("{:?}", layer.members(&mut &*tar).expect_err("ten bytes"));
+        let why = format!("{:?}", members(&mut layer, &tar).expect_err("ten bytes"));
         assert!(why.contains("got 5 bytes, expected 4 at most"), "{why}");
     }
 }

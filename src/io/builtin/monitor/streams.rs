@@ -116,7 +116,7 @@ impl Streams {
 
     /// Reads of each stream what is there, as much as the buffer holds. `relay` gets it with the
     /// stream's number in front, 1 or 2. Returns whether there was anything.
-    pub(super) fn pump(&mut self, nanos: i64, log: &mut Log, mut relay: impl FnMut(&[u8])) -> bool {
+    pub(super) fn pump(&mut self, nanos: i64, log: &mut Log, relay: &mut dyn FnMut(&[u8])) -> bool {
         let mut any = false;
         for (at, slot) in self.outputs.iter_mut().enumerate() {
             let Some(output) = slot else { continue };
@@ -151,12 +151,12 @@ impl Streams {
         quiet_ms: u16,
         nanos: i64,
         log: &mut Log,
-        mut relay: impl FnMut(&[u8]),
+        relay: &mut dyn FnMut(&[u8]),
     ) {
         let until = clock::precise() + Duration::from_millis(MONITOR_DRAIN_MS_MAX);
         loop {
             // One read takes all that a FIFO holds.
-            while self.pump(nanos, log, &mut relay) && clock::precise() < until {}
+            while self.pump(nanos, log, relay) && clock::precise() < until {}
             let mut fds: Vec<_> = self.fds().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
             let more = quiet_ms > 0
                 && clock::precise() < until
@@ -269,15 +269,15 @@ mod tests {
         let mut writer = open_both(name, libc::O_NONBLOCK).expect("opens");
         let mut log = Log::open("").expect("none");
         let mut streams = of(open_both(name, libc::O_NONBLOCK).expect("opens"));
-        assert!(!streams.pump(0, &mut log, |_| panic!("nothing is there")));
+        assert!(!streams.pump(0, &mut log, &mut |_| panic!("nothing is there")));
         let written = writer.write(&vec![b'x'; 2 * MONITOR_READ_BYTES]).expect("room");
         assert_eq!(written, MONITOR_READ_BYTES);
         let mut relayed = Vec::new();
-        assert!(streams.pump(0, &mut log, |output| relayed.extend_from_slice(output)));
+        assert!(streams.pump(0, &mut log, &mut |output| relayed.extend_from_slice(output)));
         assert_eq!((relayed.len(), relayed[0]), (1 + MONITOR_READ_BYTES, 1));
         assert_eq!(streams.buffer.capacity(), 1 + MONITOR_READ_BYTES, "it does not grow");
         let began = clock::precise();
-        streams.drain(MONITOR_DRAIN_QUIET_MS, 0, &mut log, |_| panic!("nothing is left"));
+        streams.drain(MONITOR_DRAIN_QUIET_MS, 0, &mut log, &mut |_| panic!("nothing is left"));
         let took = clock::precise().saturating_sub(began).as_millis();
         assert!(took >= u128::from(MONITOR_DRAIN_QUIET_MS), "{took}");
     }
@@ -286,7 +286,7 @@ mod tests {
     fn who_writes_without_end_is_left() {
         let mut log = Log::open("").expect("none");
         let began = clock::precise();
-        of(File::open("/dev/zero").expect("Linux has it")).drain(9, 0, &mut log, |_| ());
+        of(File::open("/dev/zero").expect("Linux has it")).drain(9, 0, &mut log, &mut |_| ());
         let took = clock::precise().saturating_sub(began).as_millis() as u64;
         assert!(took >= MONITOR_DRAIN_MS_MAX, "{took}: what comes in time is taken");
     }

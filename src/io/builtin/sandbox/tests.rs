@@ -1,6 +1,7 @@
 //! Sandboxes with the kernel's namespaces and, for the network of pods, Debian's CNI plugins in a
 //! network namespace of the test's own.
 
+use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::*;

@@ -55,7 +55,7 @@ fn image_record() -> Record {
             working_dir: "/w".into(),
             volumes: texts(&["/data"]),
             stop_signal: "SIGQUIT".into(),
-            labels: [("k".into(), "v".into()), ("empty".into(), "".into())].into(),
+            labels: [("k".into(), "v".into()), ("empty".into(), String::new())].into(),
         },
     })
 }

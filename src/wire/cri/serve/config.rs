@@ -210,7 +210,7 @@ fn port(name: &str, value: Value<'_>) -> Result<u16, Malformed> {
 }
 
 /// `LinuxContainerResources`
-pub(super) fn resources(message: &[u8]) -> Result<Resources, Malformed> {
+pub(in crate::wire::cri) fn resources(message: &[u8]) -> Result<Resources, Malformed> {
     let mut resources = Resources::default();
     for field in fields(message) {
         match field? {

@@ -580,7 +580,7 @@ fn mirror(image: Image, but: impl Fn(&Request) -> Option<Vec<u8>> + Send + 'stat
 
 fn with_mirrors(place: &Place, mirrors: &[String]) -> Settings {
     let mut settings = place.settings();
-    settings.registries.mirrors.insert("*".to_owned(), mirrors.to_vec());
+    settings.registries.mirrors = vec![("*".to_owned(), mirrors.to_vec())];
     settings
 }
 
@@ -650,7 +650,7 @@ fn a_mirror_may_have_a_path_and_stand_for_one_registry() {
     let mut settings = with_mirrors(&place, &["http://127.0.0.1:1".to_owned()]);
     let mirror = vec![format!("http://{}/hub", server.address)];
     let domain = registry.address.to_string();
-    settings.registries.mirrors.insert(domain.clone(), mirror);
+    settings.registries.mirrors = vec![(domain.clone(), mirror)];
     let fault = pulled_by(&settings, &registry.image(), None).expect_err("nobody has it");
     assert!(matches!(&fault, JobFault::NotFound(_)), "{fault:?}");
     assert!(!format!("{fault:?}").contains("mirrors"), "that it has none is no failure: {fault:?}");
