@@ -373,11 +373,7 @@ impl Calls {
                 if own { Outcome::Answer(raw, 0) } else { FOREIGN }
             }
             Then::Stray(key) => {
-                let found = Sketch::of(key.kind, &raw);
-                let found = found.filter(|it| it.node.as_deref() != Some(&*cache.nodes[&id].name));
-                if let Some(version) = found.and_then(|it| it.version) {
-                    remove_stray(cache, (id, session), key, version, context);
-                }
+                stray_found(cache, (id, session), key, &raw, context);
                 Outcome::AnsweredSeparately
             }
             Then::Missing { key, uid } => {
@@ -404,6 +400,21 @@ enum Outcome {
 }
 
 const FOREIGN: Outcome = Outcome::Refuse(403, "Forbidden", "it does not belong to this node");
+
+/// A device that a node has without a record exists.
+fn stray_found(
+    cache: &mut Cache,
+    of: (NodeId, Session),
+    key: &Key,
+    raw: &RawValue,
+    context: &mut NodeContext<'_>,
+) {
+    let own = &*cache.nodes[&of.0].name;
+    let found = Sketch::of(key.kind, raw).filter(|it| it.node.as_deref() != Some(own));
+    if let Some(version) = found.and_then(|it| it.version) {
+        remove_stray(cache, of, key, version, context);
+    }
+}
 
 /// A node has a device that was not its own in this version.
 fn remove_stray(
