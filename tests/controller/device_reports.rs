@@ -7,9 +7,10 @@ use edged::limits::{
 use edged::model::api::{Kind, Verb};
 use serde_json::{Value, json};
 
+use crate::cluster::Cluster;
 use crate::devices::{device, is_confirmed, model, name, with_device};
-use crate::world::World;
-use crate::{listed, received};
+use crate::world::{Faults, World};
+use crate::{listed, node, received};
 
 /// A node reports the value of a property, in a version.
 pub(crate) fn report(
@@ -113,6 +114,23 @@ fn a_device_that_a_node_still_has_without_a_record_is_removed_from_it() {
     report(&mut world, "e2", D, ("temp", "21", 2));
     world.pass(2 * DEVICE_WRITE_MS);
     assert!(received(&mut world, "e2").iter().all(|it| !it.starts_with("delete")));
+}
+
+#[test]
+fn an_api_server_without_devices_takes_none_from_a_node() {
+    let mut cluster = Cluster::default();
+    cluster.apply(Kind::Node, node("e1"));
+    cluster.unserved = vec![Kind::Device, Kind::DeviceModel, Kind::DeviceStatus];
+    let mut world = World::new(7, cluster, Faults::default());
+    world.pass(100);
+    world.connect("e1");
+    world.pass(100);
+    received(&mut world, "e1");
+    let id = report(&mut world, "e1", D, ("temp", "21", 1));
+    world.pass(100);
+    assert!(is_confirmed(&mut world, "e1", &id));
+    let told = received(&mut world, "e1");
+    assert!(told.iter().all(|it| !it.starts_with("delete")), "{told:?}");
 }
 
 /// A node reports a state, at this time of its clock.

@@ -102,10 +102,12 @@ impl Controller {
 
     /// A node has a device that is not its own. Where that is on record, its deletion is on the
     /// way. Otherwise the Node was deleted in between, and its records with it: the API server is
-    /// asked, because the watch may be behind.
+    /// asked, because the watch may be behind. One that has no devices at all says nothing of one.
     fn look_up_stray(&mut self, id: NodeId, device: &DeviceId) {
         let key = Key::new(Kind::Device, device.namespace(), device.name());
-        if device.namespace().is_empty() || self.cache.nodes[&id].records.contains_key(&key) {
+        let is_on_record = self.cache.nodes[&id].records.contains_key(&key);
+        let is_served = self.cache.devices == Listed::Yes;
+        if device.namespace().is_empty() || is_on_record || !is_served {
             return;
         }
         let call = Call {
