@@ -323,8 +323,7 @@ impl World {
         }
         let is_own = owner.is_some_and(|owner| *owner == object["metadata"]["uid"]);
         let by = recorded(status).filter(|_| is_own);
-        // Of two nodes the later time wins.
-        let is_recorded = by.as_ref().is_some_and(|(by, count)| by != node || count >= value);
+        let is_recorded = by.as_ref().is_some_and(|(by, count)| by == node && count >= value);
         judge!(is_recorded, "[recorded first] r{at} confirms {node}:{value} of {device}: {by:?}");
     }
 

@@ -57,7 +57,8 @@ fn the_first_value_is_recorded_and_then_confirmed() {
     let status = &world.cluster.objects[&name(Kind::DeviceStatus, "d")];
     let device = &world.cluster.objects[&name(Kind::Device, "d")];
     assert_eq!(status["metadata"]["ownerReferences"][0]["uid"], device["metadata"]["uid"]);
-    let metadata = json!({"timestamp": "1800000000001", "type": "int", "version": "0.1"});
+    let metadata = json!({"timestamp": "1800000000001", "type": "int", "version": "0.1",
+        "node": "e1"});
     let twin = json!({"propertyName": "temp", "reported": {"value": "21", "metadata": metadata}});
     assert_eq!(status["status"]["twins"], json!([twin]));
     let text = json!({"event_id": "e", "timestamp": 2, "device": {"name": "d", "state": "online",
@@ -384,6 +385,25 @@ fn what_a_moved_device_had_to_report_is_confirmed_and_its_new_node_reports() {
     let id = report(&mut world, "e2", D, ("temp", "new", 1));
     world.pass(2 * DEVICE_WRITE_MS);
     assert!(is_confirmed(&mut world, "e2", &id));
+    assert_eq!(recorded(&world, "d", "temp"), "new");
+}
+
+/// The clock of its first node was ahead, or a replica that did not know of the move was late.
+#[test]
+fn a_value_of_the_node_that_has_a_device_replaces_a_later_one_of_another_node() {
+    let mut world = with_device();
+    report(&mut world, "e1", D, ("temp", "old", 9));
+    world.pass(2 * DEVICE_WRITE_MS);
+    assert_eq!(recorded(&world, "d", "temp"), "old");
+    world.cluster.apply(Kind::Device, device("d", "e2", "m"));
+    world.pass(100);
+    let id = report(&mut world, "e2", D, ("temp", "new", 2));
+    world.pass(2 * DEVICE_WRITE_MS);
+    assert!(is_confirmed(&mut world, "e2", &id));
+    assert_eq!(recorded(&world, "d", "temp"), "new");
+    // Of one node the later one stays.
+    report(&mut world, "e2", D, ("temp", "before", 1));
+    world.pass(2 * DEVICE_WRITE_MS);
     assert_eq!(recorded(&world, "d", "temp"), "new");
 }
 

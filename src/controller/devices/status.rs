@@ -13,6 +13,9 @@
 //! after a newer one. A state has no version: the object has an annotation with the time at which
 //! the recorded one was reported, so that an older one is recognized after a restart as well.
 //!
+//! Both name the node that reported them. Versions and times are compared for one node only: where
+//! the Device has moved, whatever its node reports replaces what another one did.
+//!
 //! Another annotation has the version of the Device for which the status was written. By it a
 //! replica whose watch is behind knows that: the Device may be on another node by now, whose value
 //! it must not replace.
@@ -38,6 +41,8 @@ pub(super) struct Recorded {
     owner: Box<str>,
     /// When the state was reported, by the node's clock: milliseconds since 1970; 0: not recorded.
     pub(super) state_at_ms: i64,
+    /// The node that reported it; empty: not recorded.
+    state_by: Box<str>,
     /// `resourceVersion` of the Device as it was known when this was written; 0: not recorded.
     device_version: u64,
     /// The Device that is known was read from the API server after this, and is the latest.
@@ -47,6 +52,8 @@ pub(super) struct Recorded {
 
 /// The annotation with the time of the state, in milliseconds since 1970.
 const STATE_AT: &str = "edged.io/state-reported-at-ms";
+/// The annotation with the node that reported the state.
+const STATE_BY: &str = "edged.io/state-reported-by";
 /// The annotation with the `resourceVersion` of the Device.
 const DEVICE_VERSION: &str = "edged.io/device-resource-version";
 
@@ -91,6 +98,8 @@ struct Metadata {
 struct Annotations {
     #[serde(default, rename = "edged.io/state-reported-at-ms")]
     state_at: Box<str>,
+    #[serde(default, rename = "edged.io/state-reported-by")]
+    state_by: Box<str>,
     #[serde(default, rename = "edged.io/device-resource-version")]
     device_version: Box<str>,
 }
@@ -109,11 +118,12 @@ impl Recorded {
         let mut owners = metadata.owner_references.0.into_iter();
         let owner = owners.find(|owner| &*owner.kind == Kind::Device.name());
         let owner = owner.map(|owner| owner.uid).unwrap_or_default();
-        let Annotations { state_at, device_version } = metadata.annotations.0;
+        let Annotations { state_at, state_by, device_version } = metadata.annotations.0;
         Ok(Self {
             version: metadata.resource_version,
             owner,
             state_at_ms: state_at.parse().unwrap_or(0),
+            state_by,
             device_version: device_version.parse().unwrap_or(0),
             is_checked: false,
             status: status.0,
@@ -147,8 +157,9 @@ impl Recorded {
         if old.get("twins").and_then(Value::as_array).map_or(&[][..], Vec::as_slice) != list {
             new.insert("twins".to_owned(), Value::Array(list));
         }
+        let is_comparable = !is_foreign && is_same_node(&self.state_by, &device.facts.node);
         let is_older = |it: &ReportedState<'_>| {
-            !it.is_anew && !is_foreign && it.at_ms != 0 && it.at_ms < self.state_at_ms
+            !it.is_anew && is_comparable && it.at_ms != 0 && it.at_ms < self.state_at_ms
         };
         let state = state.filter(|it| !is_older(it));
         if let Some(ReportedState { state: DeviceState { state, last_online }, .. }) = state {
@@ -173,6 +184,7 @@ impl Recorded {
         let mut metadata = json!({});
         if has_time {
             metadata["annotations"][STATE_AT] = at_ms.to_string().into();
+            metadata["annotations"][STATE_BY] = (*device.facts.node).into();
         }
         if kind == Kind::DeviceStatus && self.device_version != device.version {
             metadata["annotations"][DEVICE_VERSION] = device.version.to_string().into();
@@ -241,15 +253,15 @@ fn recorded_twins(old: &Map<String, Value>, twins: &Twins, facts: &DeviceFacts) 
                 list.push(json!({"propertyName": property}));
                 list.len() - 1
             });
-            if !is_older(side, &list[at][key]) {
-                list[at][key] = recorded_side(value, side, &twin.type_name);
+            if !is_older(side, &facts.node, &list[at][key]) {
+                list[at][key] = recorded_side(value, side, &twin.type_name, &facts.node);
             }
         }
     }
     list
 }
 
-fn recorded_side(value: &str, side: &TwinSide, type_name: &str) -> Value {
+fn recorded_side(value: &str, side: &TwinSide, type_name: &str, node: &str) -> Value {
     let mut metadata = Map::new();
     if side.timestamp_ms != 0 {
         metadata.insert("timestamp".to_owned(), json!(side.timestamp_ms.to_string()));
@@ -261,12 +273,21 @@ fn recorded_side(value: &str, side: &TwinSide, type_name: &str) -> Value {
     if side.version != TwinVersion::default() {
         metadata.insert("version".to_owned(), json!(format!("{cloud}.{edge}")));
     }
+    metadata.insert("node".to_owned(), json!(node));
     json!({"value": value, "metadata": metadata})
 }
 
-/// Whether a reported value is older than the recorded one.
-fn is_older(side: &TwinSide, recorded: &Value) -> bool {
+/// Whether what was recorded may be of this node.
+fn is_same_node(recorded: &str, node: &str) -> bool {
+    recorded.is_empty() || recorded == node
+}
+
+/// Whether a value that a node reports is older than the recorded one.
+fn is_older(side: &TwinSide, node: &str, recorded: &Value) -> bool {
     let word = |key: &str| recorded["metadata"][key].as_str();
+    if !is_same_node(word("node").unwrap_or_default(), node) {
+        return false;
+    }
     let timestamp_ms = word("timestamp").and_then(|text| text.parse().ok()).unwrap_or(0);
     let version = word("version").and_then(|text| {
         let (cloud, edge) = text.split_once('.')?;
@@ -307,7 +328,7 @@ mod tests {
 
     fn facts(properties: &[&str]) -> DeviceFacts {
         let properties = properties.iter().map(|name| (*name).into()).collect();
-        DeviceFacts { properties, ..DeviceFacts::default() }
+        DeviceFacts { node: "e".into(), properties, ..DeviceFacts::default() }
     }
 
     /// The verb and the body of the call, if there is one.
@@ -349,7 +370,7 @@ mod tests {
         assert_eq!(verb, Verb::Create);
         let owner = &body["metadata"]["ownerReferences"][0];
         assert_eq!((&owner["kind"], &owner["uid"]), (&json!("Device"), &json!("u")));
-        let metadata = json!({"timestamp": "5", "type": "int", "version": "0.1"});
+        let metadata = json!({"timestamp": "5", "type": "int", "version": "0.1", "node": "e"});
         let twin =
             json!({"propertyName": "temp", "reported": {"value": "21", "metadata": metadata}});
         let expected = json!({"twins": [twin], "state": "online", "lastOnlineTime": "T"});
@@ -445,7 +466,7 @@ mod tests {
         let body = change(&Recorded::default(), "online", 20, false).expect("it is new");
         let annotations = &body["metadata"]["annotations"];
         let expected = json!({"edged.io/state-reported-at-ms": "20",
-            "edged.io/device-resource-version": "5"});
+            "edged.io/state-reported-by": "e", "edged.io/device-resource-version": "5"});
         assert_eq!(*annotations, expected);
         let mut object = json!({"metadata": {"resourceVersion": "7", "annotations": annotations,
             "ownerReferences": [{"kind": "Device", "uid": "u"}]}, "status": {"state": "online"}});
@@ -458,6 +479,9 @@ mod tests {
         }
         let body = change(&old, "offline", 0, false).expect("a time is not known");
         assert!(body["metadata"].get("annotations").is_none(), "{body}");
+        object["metadata"]["annotations"]["edged.io/state-reported-by"] = "other".into();
+        assert!(change(&recorded(&object), "offline", 19, false).is_some(), "of another node");
+        object["metadata"]["annotations"]["edged.io/state-reported-by"] = "e".into();
         object["metadata"]["ownerReferences"][0]["uid"] = "earlier".into();
         assert!(change(&recorded(&object), "offline", 19, false).is_some(), "of another device");
     }
@@ -483,8 +507,12 @@ mod tests {
         ] {
             let (new, old) = (side("a", new.0, new.1), side("b", old.0, old.1));
             assert_eq!(is_resent(&new, &old), is_older, "{new:?} {old:?}");
-            let recorded = recorded_side("b", &old, "int");
-            assert_eq!(super::is_older(&new, &recorded), is_older, "{new:?} {recorded}");
+            let mut recorded = recorded_side("b", &old, "int", "e");
+            assert_eq!(super::is_older(&new, "e", &recorded), is_older, "{new:?} {recorded}");
+            assert!(!super::is_older(&new, "other", &recorded), "{new:?} {recorded}");
+            // Recorded by CloudCore, which does not write nodes.
+            recorded["metadata"].as_object_mut().expect("metadata").remove("node");
+            assert_eq!(super::is_older(&new, "other", &recorded), is_older, "{new:?} {recorded}");
         }
     }
 }
