@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use edged::agent::event::Event;
+use edged::limits::METASERVER_CLIENTS_MAX;
 
 use crate::chance::Chance;
 use crate::rule::judge;
@@ -87,6 +88,13 @@ impl Turns {
     /// Whether such an event was not delivered yet.
     pub fn holds(&self, is_it: impl Fn(&Event) -> bool) -> bool {
         self.inbox.iter().flatten().any(is_it)
+    }
+
+    /// Whether the loop accepts one more client of MetaServer: an agent that does not turn leaves
+    /// the others to the kernel.
+    pub fn accepts_client(&self) -> bool {
+        let is_open = |event: &&Event| matches!(event, Event::MetaServerOpened(..));
+        self.inbox.iter().flatten().filter(is_open).count() < METASERVER_CLIENTS_MAX
     }
 
     /// Puts an event before the news of a disconnection, if that was not delivered yet.

@@ -95,8 +95,8 @@ impl CloudSim {
         self.timers.extend(self.releases.is_some().then_some((CALM_MS, Due::Release)));
     }
 
-    /// The client asks for the next release, or goes away.
-    pub(super) fn release(&mut self, now: u64) {
+    /// The client asks for the next release if the agent accepts it, or goes away.
+    pub(super) fn release(&mut self, now: u64, is_accepted: bool) {
         let held = self.held();
         let Some(releases) = &mut self.releases else { return };
         let Releases { chance, every_ms, last, open } = releases;
@@ -106,6 +106,9 @@ impl CloudSim {
                 self.events.push(Event::MetaServerClosed(*client));
                 *open = None;
             }
+            return;
+        }
+        if !is_accepted {
             return;
         }
         *last += 1;

@@ -433,7 +433,7 @@ impl World {
             Due::UserChange => cloud.users_change(now, self.faults.user_change_ms),
             Due::Device(due) => cloud.device_due(now, due, self.faults.user_change_ms),
             Due::Job(due) => cloud.job_due(now, due),
-            Due::Release => cloud.release(now),
+            Due::Release => cloud.release(now, self.turns.accepts_client()),
             Due::Informer(due) => cloud.informer_due(now, due),
         }
         self.cloud_settle();
