@@ -18,7 +18,7 @@ use super::outbound::{self, Origin};
 use super::session::{AckEffect, InFlight, Link, RequestedObject};
 use super::time::{Instant, Now, Rng};
 use crate::model::api::Kind;
-use crate::model::cloud_message::{CloudMessage, Content, Failure, Tombstone};
+use crate::model::cloud_message::{CloudMessage, Content, Failure};
 
 /// What is needed while a node is served.
 pub(super) struct NodeContext<'a> {
@@ -165,7 +165,7 @@ impl Cache {
         // What exists is removed for want of use: it may come again, in this version.
         let existing = self.object(key).filter(|it| it.uid == *uid && !is_computed(key.kind));
         let version = existing.map_or(0, |object| object.version);
-        Content::Tombstone(Box::new(tombstone(key, uid, version)))
+        outbound::tombstone(key, uid, version)
     }
 
     fn update_message(
@@ -315,18 +315,4 @@ fn answer(requested: RequestedObject, context: &mut NodeContext<'_>) -> InFlight
 fn not_found(origin: &Origin, context: &mut NodeContext<'_>) -> Box<CloudMessage> {
     let content = Content::Failure(Failure::new(404, "NotFound", "it does not exist any more"));
     outbound::response(context.rng, context.now, origin, 0, content)
-}
-
-fn tombstone(key: &Key, uid: &Arc<str>, version: u64) -> Tombstone {
-    // An agent never takes an object again whose uid it has seen deleted, and these come back with
-    // the next pod: they have none.
-    let none = || Arc::from("");
-    let uid = if is_computed(key.kind) { none() } else { Arc::clone(uid) };
-    Tombstone {
-        kind: key.kind,
-        namespace: key.namespace.as_ref().into(),
-        name: key.name.as_ref().into(),
-        uid,
-        version,
-    }
 }

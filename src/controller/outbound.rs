@@ -73,17 +73,27 @@ pub(super) fn membership(
 /// The removal of an object that a node has without a record of it, whatever its uid. It may come
 /// again, not in an earlier version than this one. Nobody waits for an acknowledgement.
 pub(super) fn removal(rng: &mut Rng, now: Now, key: &Key, version: u64) -> Box<CloudMessage> {
-    let content = Content::Tombstone(Box::new(Tombstone {
-        kind: key.kind,
-        namespace: key.namespace.as_ref().into(),
-        name: key.name.as_ref().into(),
-        uid: Arc::from(""),
-        version,
-    }));
+    let content = tombstone(key, &Arc::from(""), version);
     let origin = Origin { id: Box::default(), resource: key.to_string().into() };
     let mut message = response(rng, now, &origin, 0, content);
     (message.source, message.operation) = (source_of(key.kind), "delete");
     message
+}
+
+/// What is said of an object that is removed. `version`: the one from which it may come again; 0:
+/// it was deleted.
+pub(super) fn tombstone(key: &Key, uid: &Arc<str>, version: u64) -> Content {
+    // An agent never takes an object again whose uid it has seen deleted, and these come back with
+    // the next pod: they have none.
+    let none = || Arc::from("");
+    let uid = if is_computed(key.kind) { none() } else { Arc::clone(uid) };
+    Content::Tombstone(Box::new(Tombstone {
+        kind: key.kind,
+        namespace: key.namespace.as_ref().into(),
+        name: key.name.as_ref().into(),
+        uid,
+        version,
+    }))
 }
 
 /// The request to work on a job, or in v1alpha1 on a stage of one (spec `servicebus-router-tasks`,
