@@ -110,6 +110,10 @@ pub const TICK_MS: u64 = 500;
 /// How much rarer faults are at a site that is left alone.
 pub const RARELY: u64 = 200;
 
+/// How often somebody asks who asks often. From then on it is [`RARELY`], or a world of days would
+/// take hundreds of times as long to run.
+pub const OFTEN_MAX: u64 = 5_000;
+
 /// The class of world of a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {

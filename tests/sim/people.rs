@@ -11,6 +11,7 @@ use edged::model::cri::{ContainerState, Pipes};
 use edged::model::stream::{LogOptions, PodName, StreamAnswer, StreamId, StreamRequest};
 
 use crate::chance::Chance;
+use crate::faults::{OFTEN_MAX, RARELY};
 use crate::rule::judge;
 use crate::runtime::ContainerNo;
 use crate::trace::trace;
@@ -64,7 +65,8 @@ impl World {
     /// Their next action.
     pub fn people_wait(&mut self) {
         if self.people.every_ms > 0 {
-            let ms = 1 + self.people.chance.below(self.people.every_ms);
+            let rarely = if self.people.last > OFTEN_MAX { RARELY } else { 1 };
+            let ms = 1 + self.people.chance.below(self.people.every_ms * rarely);
             self.at(ms, WorldEvent::Person);
         }
     }

@@ -19,6 +19,7 @@ use super::api::{NAMESPACES, Object};
 use super::store::{Store, Stored};
 use super::{CloudSim, Config, Due};
 use crate::chance::Chance;
+use crate::faults::{OFTEN_MAX, RARELY};
 use crate::rule::judge;
 use crate::trace::trace;
 use crate::world::{NODE, World};
@@ -100,7 +101,8 @@ impl CloudSim {
         let held = self.held();
         let Some(releases) = &mut self.releases else { return };
         let Releases { chance, every_ms, last, open } = releases;
-        self.timers.push((1 + chance.below(*every_ms), Due::Release));
+        let rarely = if *last > OFTEN_MAX && *every_ms != CALM_MS { RARELY } else { 1 };
+        self.timers.push((1 + chance.below(*every_ms * rarely), Due::Release));
         if let Some(Asked { client, .. }) = open {
             if chance.percent(10) {
                 self.events.push(Event::MetaServerClosed(*client));
