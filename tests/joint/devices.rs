@@ -9,10 +9,9 @@ use edged::model::api::Kind;
 use edged::model::device::{ClientContent, ClientRequest, DeviceId, PropertyUpdate};
 use serde_json::{Value, json};
 
-use crate::controller::world::Faults;
 use crate::joint::{Joint, NODE, name};
 use crate::stories::EACH;
-use crate::worlds::{draw, each_seed};
+use crate::worlds::{Fault, draw, each_seed, heal};
 
 const TURNS: u64 = 40;
 /// After so long without faults everything is as it should be, milliseconds.
@@ -194,24 +193,8 @@ impl Drawn {
                 self.joint.remove(Kind::DeviceStatus, &device);
             }
             4..=8 => self.report(&device),
-            9 => {
-                self.joint.is_reachable = self.rng.below(2) == 0;
-                self.joint.cut();
-            }
-            10 => {
-                // Flash wears out: a value is saved sooner only if the cloud has it.
-                let unsaved_from = self.now_ms().saturating_sub(TWIN_SAVE_MS);
-                self.doubt(|at| at > unsaved_from);
-                self.joint.restart_agent();
-            }
-            15 => self.joint.stop_agent(),
-            11 => self.joint.world.crash(),
-            12 => {
-                self.doubt(|_| true);
-                self.joint.lose_store();
-            }
-            13 => self.joint.delete_node(),
-            14 => {
+            9..=14 => self.befall(),
+            15 => {
                 let mut model = model();
                 self.last += 1;
                 model["spec"]["properties"][0]["description"] = json!(self.last.to_string());
@@ -223,6 +206,20 @@ impl Drawn {
         let ms = 1 + self.rng.below(most);
         self.joint.pass(ms);
         self.joint.is_reachable |= self.rng.below(8) == 0;
+    }
+
+    fn befall(&mut self) {
+        let fault = Fault::draw(&mut self.rng);
+        match fault {
+            // Flash wears out: a value is saved sooner only if the cloud has it.
+            Fault::Agent => {
+                let unsaved_from = self.now_ms().saturating_sub(TWIN_SAVE_MS);
+                self.doubt(|at| at > unsaved_from);
+            }
+            Fault::Store => self.doubt(|_| true),
+            Fault::Link | Fault::Stop | Fault::Cloud | Fault::Node => {}
+        }
+        fault.befall(&mut self.joint, &mut self.rng);
     }
 
     fn now_ms(&self) -> u64 {
@@ -306,8 +303,7 @@ fn whatever_happens_devices_end_up_as_users_and_clients_want_them() {
         for _ in 0..TURNS {
             drawn.turn();
         }
-        drawn.joint.world.faults = Faults::default();
-        drawn.joint.is_reachable = true;
+        heal(&mut drawn.joint);
         drawn.joint.pass(HEALED_MS);
         drawn.is_recorded();
         for device in drawn.infos().into_keys() {

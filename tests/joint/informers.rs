@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::joint::Joint;
 use crate::stories::EACH;
-use crate::worlds;
+use crate::worlds::{self, Fault};
 
 const TURNS: u64 = 60;
 
@@ -159,15 +159,13 @@ fn whatever_happens_an_informer_ends_up_with_what_the_api_server_has() {
             match rng.below(14) {
                 0..=4 => drop(joint.world.any.apply(&slices(), slice(&name, turn))),
                 5..=7 => joint.world.any.remove(&slices(), "n", &name),
-                8 => {
-                    joint.is_reachable = rng.below(2) == 0;
-                    joint.cut();
+                8..=10 => {
+                    let fault = Fault::draw(&mut rng);
+                    fault.befall(&mut joint, &mut rng);
+                    if matches!(fault, Fault::Agent | Fault::Stop | Fault::Store) {
+                        informer.open = None;
+                    }
                 }
-                9 => {
-                    joint.restart_agent();
-                    informer.open = None;
-                }
-                10 => joint.world.crash(),
                 11 => joint.world.any.compacted = joint.world.any.version,
                 12 => {
                     // The program is started anew.

@@ -7,10 +7,9 @@ use edged::model::api::Kind;
 use serde_json::{Value, json};
 
 use crate::controller::cluster::Name;
-use crate::controller::world::Faults;
 use crate::joint::{Joint, NODE};
 use crate::stories::EACH;
-use crate::worlds::{draw, each_seed};
+use crate::worlds::{Fault, draw, each_seed, heal};
 
 const TURNS: u64 = 30;
 /// A node may take so long for a job, seconds: longer than any of these worlds lasts.
@@ -97,14 +96,7 @@ impl Drawn {
                     self.joint.world.cluster.remove(&key(&name));
                 }
             }
-            5..=6 => {
-                self.joint.is_reachable = self.rng.below(2) == 0;
-                self.joint.cut();
-            }
-            7 => self.joint.restart_agent(),
-            8 => self.joint.world.crash(),
-            9 => self.joint.lose_store(),
-            10 => self.joint.delete_node(),
+            5..=10 => Fault::draw(&mut self.rng).befall(&mut self.joint, &mut self.rng),
             11 => self.joint.holds_pulls = true,
             _ => {}
         }
@@ -153,8 +145,7 @@ fn whatever_happens_jobs_come_to_a_true_end() {
         for _ in 0..TURNS {
             drawn.turn();
         }
-        drawn.joint.world.faults = Faults::default();
-        drawn.joint.is_reachable = true;
+        heal(&mut drawn.joint);
         drawn.joint.holds_pulls = false;
         drawn.joint.pass(HEALED_MS);
         drawn.is_settled();

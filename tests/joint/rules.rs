@@ -13,10 +13,9 @@ use edged::model::router::{
 use edged::model::service_bus::{BusAction, BusEvent, EntryId, ServiceAnswer};
 use serde_json::{Value, json};
 
-use crate::controller::world::Faults;
 use crate::joint::{Joint, NODE};
 use crate::stories::EACH;
-use crate::worlds::{draw, each_seed};
+use crate::worlds::{Fault, draw, each_seed, heal};
 
 const TURNS: u64 = 40;
 /// After so long without faults the node listens to what it should, milliseconds.
@@ -201,15 +200,7 @@ impl Drawn {
                 self.rules.remove(&name);
                 self.joint.remove(Kind::Rule, &name);
             }
-            6 => {
-                self.joint.is_reachable = self.rng.below(2) == 0;
-                self.joint.cut();
-            }
-            7 => self.joint.restart_agent(),
-            8 => self.joint.stop_agent(),
-            9 => self.joint.world.crash(),
-            10 => self.joint.lose_store(),
-            11 => self.joint.delete_node(),
+            6..=11 => Fault::draw(&mut self.rng).befall(&mut self.joint, &mut self.rng),
             _ => {}
         }
         let most = if self.rng.below(10) == 0 { 300_000 } else { 10_000 };
@@ -251,8 +242,7 @@ fn whatever_happens_the_node_listens_to_what_the_rules_say() {
         for _ in 0..TURNS {
             drawn.turn();
         }
-        drawn.joint.world.faults = Faults::default();
-        drawn.joint.is_reachable = true;
+        heal(&mut drawn.joint);
         drawn.joint.pass(HEALED_MS);
         drawn.is_settled();
     });

@@ -63,14 +63,7 @@ impl Drawn {
                 self.maps[map_at] = None;
                 self.joint.remove(Kind::ConfigMap, &format!("m{map_at}"));
             }
-            8 => {
-                self.joint.is_reachable = self.rng.below(2) == 0;
-                self.joint.cut();
-            }
-            9 => self.joint.restart_agent(),
-            10 => self.joint.world.crash(),
-            11 => self.joint.lose_store(),
-            12 => self.joint.delete_node(),
+            8..=12 => Fault::draw(&mut self.rng).befall(&mut self.joint, &mut self.rng),
             13 => {
                 // By force, and at once another of this name.
                 self.pods.insert(pod_at, None);
@@ -99,8 +92,7 @@ impl Drawn {
 
     /// All faults end, and what a pod needs exists.
     fn heal(&mut self) {
-        self.joint.world.faults = Faults::default();
-        self.joint.is_reachable = true;
+        heal(&mut self.joint);
         for at in 0..self.maps.len() {
             if self.maps[at].is_none() {
                 self.map_changes(at);
@@ -134,6 +126,50 @@ pub(crate) fn each_seed(run: impl Fn(u64)) {
             std::panic::resume_unwind(why);
         }
     }
+}
+
+/// What befalls both sides and the link between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The link breaks, and may not come back.
+    Link,
+    /// The agent is killed, and started again.
+    Agent,
+    /// It is told to end, and started again.
+    Stop,
+    /// edgecontroller is killed, and started again.
+    Cloud,
+    /// The agent starts without its store.
+    Store,
+    /// The Node is deleted.
+    Node,
+}
+
+impl Fault {
+    pub(crate) fn draw(rng: &mut Rng) -> Self {
+        let all = [Self::Link, Self::Agent, Self::Stop, Self::Cloud, Self::Store, Self::Node];
+        all[rng.below(all.len() as u64) as usize]
+    }
+
+    pub(crate) fn befall(self, joint: &mut Joint, rng: &mut Rng) {
+        match self {
+            Self::Link => {
+                joint.is_reachable = rng.below(2) == 0;
+                joint.cut();
+            }
+            Self::Agent => joint.restart_agent(),
+            Self::Stop => joint.stop_agent(),
+            Self::Cloud => joint.world.crash(),
+            Self::Store => joint.lose_store(),
+            Self::Node => joint.delete_node(),
+        }
+    }
+}
+
+/// All faults end.
+pub(crate) fn heal(joint: &mut Joint) {
+    joint.world.faults = Faults::default();
+    joint.is_reachable = true;
 }
 
 /// Both sides, with faults of this world, and what draws what happens.
