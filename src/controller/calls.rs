@@ -289,10 +289,10 @@ impl Calls {
                 {
                     cache.request_deletion(id, key, uid);
                 }
-                if let Then::Stray(key) = &request.then
+                if let Then::Unrecorded(key) = &request.then
                     && code == 404
                 {
-                    remove_stray(
+                    remove_unrecorded(
                         cache,
                         (id, session),
                         key,
@@ -372,8 +372,8 @@ impl Calls {
                 let own = attached_to(&raw).is_some_and(|to| to == *node);
                 if own { Outcome::Answer(raw, 0) } else { FOREIGN }
             }
-            Then::Stray(key) => {
-                stray_found(cache, (id, session), key, &raw, context);
+            Then::Unrecorded(key) => {
+                unrecorded_found(cache, (id, session), key, &raw, context);
                 Outcome::AnsweredSeparately
             }
             Then::Missing { key, uid } => {
@@ -402,7 +402,7 @@ enum Outcome {
 const FOREIGN: Outcome = Outcome::Refuse(403, "Forbidden", "it does not belong to this node");
 
 /// A device that a node has without a record exists.
-fn stray_found(
+fn unrecorded_found(
     cache: &mut Cache,
     of: (NodeId, Session),
     key: &Key,
@@ -412,12 +412,12 @@ fn stray_found(
     let own = &*cache.nodes[&of.0].name;
     let found = Sketch::of(key.kind, raw).filter(|it| it.node.as_deref() != Some(own));
     if let Some(version) = found.and_then(|it| it.version) {
-        remove_stray(cache, of, key, version, context);
+        remove_unrecorded(cache, of, key, version, context);
     }
 }
 
 /// A node has a device that was not its own in this version.
-fn remove_stray(
+fn remove_unrecorded(
     cache: &mut Cache,
     (id, session): (NodeId, Session),
     key: &Key,

@@ -57,7 +57,7 @@ pub(super) enum Then {
     },
     /// The node has this device without a record of it: if it is not the node's, the node has to
     /// delete it.
-    Stray(Key),
+    Unrecorded(Key),
     /// A pod that has ended is deleted.
     Finish {
         uid: Box<str>,

@@ -115,9 +115,10 @@ impl Check {
     pub fn sent(&mut self, node: &str, message: &Message) {
         let is_object = &*message.route.group == "resource";
         // The removal of a device that was reported is an answer.
-        let is_stray = message.route.resource.contains("/device/") && uid_in(message).is_empty();
+        let is_unrecorded =
+            message.route.resource.contains("/device/") && uid_in(message).is_empty();
         let is_push = is_object
-            && !is_stray
+            && !is_unrecorded
             && matches!(&*message.route.operation, "insert" | "update" | "delete");
         let id = &message.header.id;
         if is_push && !self.sent.contains_key(id) {
@@ -274,7 +275,7 @@ impl World {
                 judge!(self.check.maps.contains(&map), "[own objects] {node} gets the map {name}");
             }
             Kind::Device if content["metadata"]["uid"] == "" => {
-                return self.check_stray(at, node, name, &content);
+                return self.check_unrecorded(at, node, name, &content);
             }
             Kind::Device | Kind::DeviceModel => {
                 let had = self.had(&route.resource, node);

@@ -328,7 +328,7 @@ impl World {
     }
 
     /// A node is told to remove a device that it has reported, and that is not on record.
-    pub(crate) fn check_stray(&self, at: usize, node: &str, device: &str, content: &Value) {
+    pub(crate) fn check_unrecorded(&self, at: usize, node: &str, device: &str, content: &Value) {
         let fields: Vec<&String> =
             content.as_object().into_iter().flatten().map(|it| it.0).collect();
         judge!(

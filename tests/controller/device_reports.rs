@@ -118,6 +118,23 @@ fn a_device_that_a_node_still_has_without_a_record_is_removed_from_it() {
 }
 
 #[test]
+fn a_device_that_comes_to_a_node_while_it_is_looked_up_stays() {
+    let mut world = with_device();
+    world.connect("e2");
+    world.pass(100);
+    world.answers_after_ms = 1_000;
+    report(&mut world, "e2", D, ("temp", "21", 1));
+    world.pass(500);
+    world.cluster.apply(Kind::Device, device("d", "e2", "m"));
+    received(&mut world, "e2");
+    // The answer is that it is of another node.
+    world.pass(20_000);
+    let told = received(&mut world, "e2");
+    assert!(told.contains(&"insert n/device/d".to_owned()), "{told:?}");
+    assert!(told.iter().all(|it| !it.starts_with("delete")), "{told:?}");
+}
+
+#[test]
 fn an_api_server_without_devices_takes_none_from_a_node() {
     let mut cluster = Cluster::default();
     cluster.apply(Kind::Node, node("e1"));

@@ -61,6 +61,8 @@ pub struct World {
     pub any_is_silent: bool,
     /// Its answers to calls about them take so long to arrive.
     pub any_answers_after_ms: u64,
+    /// Its answers to calls about all other objects take so long.
+    pub answers_after_ms: u64,
     pub controller: Controller,
     pub rows: BTreeMap<RowKey, Record>,
     pub edges: BTreeMap<String, Edge>,
@@ -153,6 +155,7 @@ impl World {
             any_watches: BTreeMap::new(),
             any_is_silent: false,
             any_answers_after_ms: 0,
+            answers_after_ms: 0,
             controller: Controller::boot(config(), now, seed),
             rows: BTreeMap::new(),
             edges: BTreeMap::new(),
@@ -245,6 +248,15 @@ impl World {
         }
         self.last += 1;
         self.on_the_way.insert((at, self.last), (self.life, fact));
+    }
+
+    fn answer_call(&mut self, answer: Event, after_ms: u64) {
+        if after_ms == 0 {
+            return self.send_event(answer);
+        }
+        let at = self.now.boot.0 + after_ms;
+        self.last += 1;
+        self.on_the_way.insert((at, self.last), (self.life, Fact::ToController(answer)));
     }
 
     fn send_event(&mut self, event: Event) {
@@ -344,7 +356,7 @@ impl World {
                 } else {
                     self.cluster.call(&call)
                 };
-                self.send_event(Event::Called(id, result));
+                self.answer_call(Event::Called(id, result), self.answers_after_ms);
             }
             Fact::List(watch, kind) if self.cluster.unserved.contains(&kind) => {
                 self.hand_in(Event::Watched(watch, WatchFact::Unserved));
@@ -356,10 +368,8 @@ impl World {
                 self.hand_in(Event::Watched(watch, WatchFact::ListEnd(version)));
             }
             Fact::CallAny(id, call) => {
-                let fact = Fact::ToController(Event::Called(id, self.any.call(&call)));
-                let at = self.now.boot.0 + self.any_answers_after_ms;
-                self.last += 1;
-                self.on_the_way.insert((at, self.last), (self.life, fact));
+                let answer = Event::Called(id, self.any.call(&call));
+                self.answer_call(answer, self.any_answers_after_ms);
             }
             Fact::ListAny(watch, resource) => match self.any.list(&resource) {
                 Ok(objects) => {

@@ -93,7 +93,7 @@ impl Controller {
         let Some(key) = self.cache.own_device(waiting.node, &device) else {
             // It was moved or deleted.
             self.counters.device_reports_ignored += 1;
-            self.look_up_stray(waiting.node, &device);
+            self.look_up_unrecorded(waiting.node, &device);
             return self.confirm(waiting);
         };
         let report = self.cache.without_unknown(&key, report);
@@ -103,7 +103,7 @@ impl Controller {
     /// A node has a device that is not its own. Where that is on record, its deletion is on the
     /// way. Otherwise the Node was deleted in between, and its records with it: the API server is
     /// asked, because the watch may be behind. One that has no devices at all says nothing of one.
-    fn look_up_stray(&mut self, id: NodeId, device: &DeviceId) {
+    fn look_up_unrecorded(&mut self, id: NodeId, device: &DeviceId) {
         let key = Key::new(Kind::Device, device.namespace(), device.name());
         let is_on_record = self.cache.nodes[&id].records.contains_key(&key);
         let is_served = self.cache.devices == Listed::Yes;
@@ -119,7 +119,7 @@ impl Controller {
             body: None,
         };
         let origin = Origin { id: Box::default(), resource: key.to_string().into() };
-        let (call, form, then) = (Box::new(call), Form::Silent, Then::Stray(key));
+        let (call, form, then) = (Box::new(call), Form::Silent, Then::Unrecorded(key));
         // Of too many, the next report is looked at.
         let _ = self.queue_request(id, NodeRequest { origin, call, form, then });
     }
