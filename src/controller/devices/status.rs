@@ -139,6 +139,11 @@ impl Recorded {
         kind == Kind::DeviceStatus && is_ahead && !self.is_checked
     }
 
+    /// Whether it is a DeviceStatus of an earlier Device of this name, about to be deleted.
+    pub(super) fn is_foreign(&self, kind: Kind, uid: &str) -> bool {
+        kind == Kind::DeviceStatus && *self.owner != *uid
+    }
+
     /// The call that records these reports; `None`: they are recorded. `kind`: of the object with
     /// the status.
     pub(super) fn change(
@@ -148,8 +153,7 @@ impl Recorded {
         twins: &Twins,
         state: Option<ReportedState<'_>>,
     ) -> Option<Call> {
-        // A DeviceStatus of an earlier Device of this name is about to be deleted.
-        let is_foreign = kind == Kind::DeviceStatus && *self.owner != *device.uid;
+        let is_foreign = self.is_foreign(kind, device.uid);
         let nothing = Map::new();
         let old = if is_foreign { &nothing } else { &self.status };
         let mut new = Map::new();

@@ -110,7 +110,7 @@ enum Outcome {
     Checked,
     /// The device is gone, or the API server will never take this: nothing more is to be done.
     Given,
-    /// Another has written: it is read again.
+    /// Another has written, or it was written for an earlier Device of this name: it is read again.
     Changed,
     /// It is tried again later.
     Failed,
@@ -422,7 +422,13 @@ impl Controller {
                 Ok(recorded) => {
                     self.counters.device_writes += 1;
                     self.statuses.refused.remove(&(verb, kind));
-                    Outcome::Written(recorded)
+                    let key = self.statuses.calls.get(&id);
+                    let known = key.and_then(|key| self.cache.object(key));
+                    if known.is_some_and(|device| recorded.is_foreign(kind, &device.uid)) {
+                        Outcome::Changed
+                    } else {
+                        Outcome::Written(recorded)
+                    }
                 }
                 Err(_) => Outcome::Failed,
             },
