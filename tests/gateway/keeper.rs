@@ -36,9 +36,12 @@ run) echo broken >$RAN; exit 1 ;;
 esac
 ";
 
-/// A zombie does not live.
+/// A zombie does not live. One that is about to execute a program does, and has no words then.
 pub fn lives(pid: Pid) -> bool {
-    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| !words.is_empty())
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The state follows the name, which may have any characters.
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
 pub struct Gateway {
