@@ -13,6 +13,8 @@
 mod exec_client;
 mod features;
 mod place;
+#[path = "../support/program.rs"]
+mod program;
 mod sessions;
 
 use std::fs;

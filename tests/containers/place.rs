@@ -19,6 +19,8 @@ use mio::{Events, Poll, Token};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 
+use crate::program;
+
 pub const CRUN: &str = "/usr/bin/crun";
 pub const RUNC: &str = "/usr/sbin/runc";
 
@@ -380,8 +382,8 @@ fn make_layers(layout: &Layout, layers: &[DiffId]) {
     for folder in ["bin", "dev", "etc", "proc", "sys", "tmp"] {
         fs::create_dir_all(lower.join(folder)).expect("folders");
     }
-    let busybox = lower.join("bin/busybox");
-    fs::copy("/bin/busybox", &busybox).expect("Debian's busybox-static");
+    let busybox = fs::read("/bin/busybox").expect("Debian's busybox-static");
+    program::write(&lower.join("bin/busybox"), &busybox);
     let names = [
         "cat", "dd", "grep", "head", "id", "ls", "mount", "ps", "pwd", "sh", "sleep", "stty",
         "test", "touch", "true", "usleep", "wc",

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::{Scratch, TOP};
+use crate::{Scratch, TOP, program};
 
 /// An unpacked release in this folder, with this file as edged; the machine's own tools make the
 /// checksums.
@@ -361,10 +361,11 @@ struct Gateway<'a>(&'a Scratch);
 impl<'a> Gateway<'a> {
     fn new(scratch: &'a Scratch) -> Self {
         scratch.program("root/etc/default/edged", "EDGED_HOME=/data\n");
-        for folder in ["root/bin", "root/dev", "root/data"] {
+        for folder in ["root/dev", "root/data"] {
             fs::create_dir_all(scratch.path(folder)).expect("a folder of ours");
         }
-        fs::copy("/bin/busybox", scratch.path("root/bin/busybox")).expect("it is there");
+        let busybox = fs::read("/bin/busybox").expect("it is there");
+        program::write(&scratch.path("root/bin/busybox"), &busybox);
         let gateway = Self(scratch);
         gateway.run(&["/bin/busybox", "--install", "-s", "/bin"]).expect("busybox runs");
         gateway

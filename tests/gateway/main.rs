@@ -4,12 +4,14 @@
 
 mod install;
 mod keeper;
+#[path = "../support/program.rs"]
+mod program;
 mod read_only;
 mod server;
 mod signed;
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -46,9 +48,7 @@ impl Scratch {
     /// An executable script of this name.
     fn program(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
-        fs::create_dir_all(path.parent().expect("below ours")).expect("a folder of ours");
-        fs::write(&path, text).expect("a file of ours");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a file of ours");
+        program::write(&path, text.as_bytes());
         path
     }
 

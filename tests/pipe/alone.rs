@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,6 +11,8 @@ use std::sync::MutexGuard;
 
 use nix::mount::{MntFlags, umount2};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::program;
 
 pub struct Place(
     PathBuf,
@@ -138,8 +140,7 @@ fn a_kubelet_on_the_same_runtime_is_named_and_one_on_another_is_not() {
     let place = Place::new("kubelet");
     let socket = listen(&place.path("c.sock"));
     let kubelet = place.path("kubelet");
-    fs::write(&kubelet, "#!/bin/sh\nread line\n").expect("a file for the test");
-    fs::set_permissions(&kubelet, fs::Permissions::from_mode(0o755)).expect("ours");
+    program::write(&kubelet, b"#!/bin/sh\nread line\n");
     let run = |socket: &str| {
         let endpoint =
             format!("--container-runtime-endpoint=unix://{}", place.path(socket).display());

@@ -45,6 +45,8 @@ mod people;
 #[cfg(any(feature = "api", feature = "controller"))]
 #[path = "../support/port.rs"]
 mod port;
+#[path = "../support/program.rs"]
+mod program;
 mod server;
 mod socket;
 #[cfg(feature = "streams")]

@@ -40,6 +40,7 @@ pub mod mapper;
 pub mod node_key;
 pub mod port;
 pub mod process;
+pub mod program;
 pub mod registry;
 pub mod runtime_state;
 pub mod verdict;

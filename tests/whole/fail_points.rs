@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -32,7 +31,7 @@ use crate::builtin::monitors;
 use crate::support::containerd::{Containerd, Kind};
 use crate::support::cri::{Cri, Refusal};
 use crate::support::wait::until_in;
-use crate::support::{cgroup, guard, port, process};
+use crate::support::{cgroup, guard, port, process, program};
 
 crate::tests!(
     a_server_that_is_killed_at_any_step_goes_on_where_it_was,
@@ -180,8 +179,7 @@ impl Course {
         let real = Path::new(real.expect("a path"));
         let script = self.runtime.dir().join(real.file_name().expect("a program"));
         let text = WRAPPER.replace("REAL", &real.to_string_lossy());
-        fs::write(&script, text).expect("a file of ours");
-        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("ours");
+        program::write(&script, text.as_bytes());
         self.runtime.kill();
         self.runtime.use_oci(script);
         self.runtime.start_daemon();

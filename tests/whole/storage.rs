@@ -4,11 +4,11 @@
 //! the test's own, which mounts a folder of the node in place of the remote one.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use super::World;
 use super::support::agent::{SLEEP, Site, manifest, sleeper};
+use super::support::program;
 use super::support::wait::until;
 
 crate::tests!(
@@ -114,11 +114,8 @@ fn a_pod_waits_for_its_claim_and_says_so(world: &World) {
 /// mount point in `$place`.
 fn stand_in(site: &mut Site, script: &str) {
     let programs = site.dir.join("programs");
-    fs::create_dir_all(&programs).expect("a folder of ours");
     let text = format!("#!/bin/sh\nfor place; do :; done\n{script}\n");
-    fs::write(programs.join("mount"), text).expect("a file of ours");
-    let mode = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(programs.join("mount"), mode).expect("a file of ours");
+    program::write(&programs.join("mount"), text.as_bytes());
     site.programs = Some(programs);
 }
 
