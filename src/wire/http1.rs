@@ -309,7 +309,12 @@ fn head(status: &str, more: &str, content_type: &str, length: usize) -> Vec<u8> 
 }
 
 /// An answer after which the connection ends. `more`: further lines of its head with their ends.
-#[cfg(any(feature = "controller", feature = "metaserver", feature = "streams"))]
+#[cfg(any(
+    feature = "controller",
+    feature = "metaserver",
+    feature = "servicebus",
+    feature = "streams"
+))]
 pub fn answer(status: &str, more: &str, content_type: &str, body: &[u8]) -> Vec<u8> {
     let mut bytes = head(status, more, content_type, body.len());
     bytes.extend_from_slice(body);

@@ -424,6 +424,7 @@ impl core::fmt::Display for Escaped<'_> {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(any(feature = "devices", feature = "node-jobs"))]
     use super::*;
     #[cfg(feature = "devices")]
     use crate::model::device::{MqttStatus, OtherBroker};

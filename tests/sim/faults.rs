@@ -110,9 +110,13 @@ pub const TICK_MS: u64 = 500;
 /// How much rarer faults are at a site that is left alone.
 pub const RARELY: u64 = 200;
 
-/// How often somebody asks who asks often. From then on it is [`RARELY`], or a world of days would
-/// take hundreds of times as long to run.
-pub const OFTEN_MAX: u64 = 5_000;
+/// The longest time until somebody asks again who has asked this often. After a few thousand times
+/// it is [`RARELY`], or a world of days would take hundreds of times as long to run.
+#[cfg(any(feature = "metaserver", feature = "streams"))]
+pub fn asks_within_ms(every_ms: u64, asked: u64) -> u64 {
+    const OFTEN_MAX: u64 = 5_000;
+    every_ms * if asked > OFTEN_MAX { RARELY } else { 1 }
+}
 
 /// The class of world of a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -250,7 +250,7 @@ impl World {
     pub(crate) fn kill_job(&mut self, id: JobId) {
         trace!(self.clocks.now(), "kill {id:?}");
         let is_answer = |event: &Event| matches!(event, Event::Job(job, _) if *job == id);
-        let is_answered = self.turns.holds(is_answer);
+        let is_answered = self.turns.count(is_answer) > 0;
         let Some(job) = self.jobs.0.get_mut(&id) else {
             judge!(is_answered, "[kill] {id:?} is not under way");
             return;

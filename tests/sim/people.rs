@@ -11,7 +11,7 @@ use edged::model::cri::{ContainerState, Pipes};
 use edged::model::stream::{LogOptions, PodName, StreamAnswer, StreamId, StreamRequest};
 
 use crate::chance::Chance;
-use crate::faults::{OFTEN_MAX, RARELY};
+use crate::faults::asks_within_ms;
 use crate::rule::judge;
 use crate::runtime::ContainerNo;
 use crate::trace::trace;
@@ -65,8 +65,8 @@ impl World {
     /// Their next action.
     pub fn people_wait(&mut self) {
         if self.people.every_ms > 0 {
-            let rarely = if self.people.last > OFTEN_MAX { RARELY } else { 1 };
-            let ms = 1 + self.people.chance.below(self.people.every_ms * rarely);
+            let within_ms = asks_within_ms(self.people.every_ms, self.people.last);
+            let ms = 1 + self.people.chance.below(within_ms);
             self.at(ms, WorldEvent::Person);
         }
     }

@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 
 use edged::agent::event::Event;
-use edged::limits::METASERVER_CLIENTS_MAX;
 
 use crate::chance::Chance;
 use crate::rule::judge;
@@ -85,16 +84,9 @@ impl Turns {
         })
     }
 
-    /// Whether such an event was not delivered yet.
-    pub fn holds(&self, is_it: impl Fn(&Event) -> bool) -> bool {
-        self.inbox.iter().flatten().any(is_it)
-    }
-
-    /// Whether the loop accepts one more client of MetaServer: an agent that does not turn leaves
-    /// the others to the kernel.
-    pub fn accepts_client(&self) -> bool {
-        let is_open = |event: &&Event| matches!(event, Event::MetaServerOpened(..));
-        self.inbox.iter().flatten().filter(is_open).count() < METASERVER_CLIENTS_MAX
+    /// Number of such events that were not delivered yet.
+    pub fn count(&self, is_it: impl Fn(&Event) -> bool) -> usize {
+        self.inbox.iter().flatten().filter(|event| is_it(event)).count()
     }
 
     /// Puts an event before the news of a disconnection, if that was not delivered yet.

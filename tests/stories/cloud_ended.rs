@@ -113,9 +113,9 @@ fn with_the_pod_goes_what_was_kept_of_its_end() {
     let gone = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "u"}});
     cloud.push("delete", "ns/pod/p", &gone);
     let changes = cloud.save();
-    let keys = changes.iter().map(|change| match change {
-        Change::Delete { key } => &**key,
-        other => panic!("{other:?}"),
+    let keys = changes.iter().map(|change| {
+        let Change::Delete { key } = change else { panic!("{change:?}") };
+        &**key
     });
     assert_eq!(keys.collect::<Vec<_>>(), [WORD, "ns/pod/p"]);
 }

@@ -69,9 +69,9 @@ mod cloud_once;
 mod cloud_reports;
 #[cfg(feature = "cloud")]
 mod cloud_room;
-#[cfg(all(feature = "cloud", feature = "services"))]
 #[cfg(feature = "servicebus")]
 mod cloud_servicebus;
+#[cfg(all(feature = "cloud", feature = "services"))]
 mod cloud_services;
 #[cfg(feature = "cloud")]
 mod cloud_sessions;

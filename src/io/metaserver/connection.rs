@@ -146,6 +146,7 @@ impl Connection {
     }
 
     /// Nothing is read before the core has answered.
+    #[cfg_attr(not(feature = "streams"), expect(clippy::unused_self, reason = "none is kept"))]
     fn is_kept(&self) -> bool {
         #[cfg(feature = "streams")]
         return self.opening.is_some();

@@ -40,6 +40,10 @@ impl World {
 
     pub(crate) fn job_image_requested(&self, _: &Request) {}
 
+    pub(crate) fn job_keeps(&self, _: &str) -> bool {
+        false
+    }
+
     pub(crate) fn devices_stepped(&mut self) {}
 
     pub(crate) fn has_devices(&self) -> bool {

@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use edged::agent::event::Event;
+use edged::limits::METASERVER_CLIENTS_MAX;
 use edged::model::metaserver::{Call, Caller, ClientId, MetaServerSettings, Release, Reply};
 use edged::model::pod::HOLD;
 use edged::model::status::Phase;
@@ -19,9 +20,10 @@ use super::api::{NAMESPACES, Object};
 use super::store::{Store, Stored};
 use super::{CloudSim, Config, Due};
 use crate::chance::Chance;
-use crate::faults::{OFTEN_MAX, RARELY};
+use crate::faults::asks_within_ms;
 use crate::rule::judge;
 use crate::trace::trace;
+use crate::turns::Turns;
 use crate::world::{NODE, World};
 
 /// The client that asks, and what it asks for.
@@ -96,13 +98,14 @@ impl CloudSim {
         self.timers.extend(self.releases.is_some().then_some((CALM_MS, Due::Release)));
     }
 
-    /// The client asks for the next release if the agent accepts it, or goes away.
-    pub(super) fn release(&mut self, now: u64, is_accepted: bool) {
+    /// The client asks for the next release, or goes away.
+    pub(super) fn release(&mut self, now: u64, turns: &Turns) {
         let held = self.held();
         let Some(releases) = &mut self.releases else { return };
         let Releases { chance, every_ms, last, open } = releases;
-        let rarely = if *last > OFTEN_MAX && *every_ms != CALM_MS { RARELY } else { 1 };
-        self.timers.push((1 + chance.below(*every_ms * rarely), Due::Release));
+        let is_calm = *every_ms == CALM_MS;
+        let within_ms = if is_calm { CALM_MS } else { asks_within_ms(*every_ms, *last) };
+        self.timers.push((1 + chance.below(within_ms), Due::Release));
         if let Some(Asked { client, .. }) = open {
             if chance.percent(10) {
                 self.events.push(Event::MetaServerClosed(*client));
@@ -110,13 +113,15 @@ impl CloudSim {
             }
             return;
         }
-        if !is_accepted {
+        // The event loop accepts so many. One that does not turn leaves the others to the kernel.
+        let is_client = |event: &Event| matches!(event, Event::MetaServerOpened(..));
+        if turns.count(is_client) >= METASERVER_CLIENTS_MAX {
             return;
         }
         *last += 1;
         let client = ClientId(*last);
         // In calm all are released, so that the world can become what its users want.
-        let (release, of) = if chance.percent(30) || *every_ms == CALM_MS {
+        let (release, of) = if chance.percent(30) || is_calm {
             (Release::Node(NODE.into()), held)
         } else {
             let namespace: Box<str> = (*chance.pick(&NAMESPACES)).into();

@@ -76,6 +76,7 @@ pub enum Cause<'a> {
     /// An object of the node has changed.
     Change,
     /// The node watches it through MetaServer.
+    #[cfg_attr(not(feature = "metaserver"), expect(dead_code, reason = "nobody watches"))]
     Watch,
     /// It answers this message, about this resource.
     Answer(&'a str, &'a str),

@@ -142,12 +142,15 @@ pub enum Due {
     /// The users change something.
     UserChange,
     /// Of devices.
+    #[cfg_attr(not(feature = "devices"), expect(dead_code, reason = "no world has any"))]
     Device(DeviceDue),
     /// Of jobs for the node.
+    #[cfg_attr(not(feature = "node-jobs"), expect(dead_code, reason = "no world has any"))]
     Job(JobDue),
     /// Somebody on the node releases pods.
     Release,
     /// Of informers.
+    #[cfg_attr(not(feature = "metaserver"), expect(dead_code, reason = "no world has any"))]
     Informer(InformerDue),
 }
 
@@ -433,7 +436,7 @@ impl World {
             Due::UserChange => cloud.users_change(now, self.faults.user_change_ms),
             Due::Device(due) => cloud.device_due(now, due, self.faults.user_change_ms),
             Due::Job(due) => cloud.job_due(now, due),
-            Due::Release => cloud.release(now, self.turns.accepts_client()),
+            Due::Release => cloud.release(now, &self.turns),
             Due::Informer(due) => cloud.informer_due(now, due),
         }
         self.cloud_settle();

@@ -29,6 +29,7 @@ impl Registry {
     }
 
     /// Whether it is present or was.
+    #[cfg_attr(not(feature = "node-jobs"), expect(dead_code, reason = "no job pulls images"))]
     pub fn has_been_here(&self, image: &str) -> bool {
         self.been.contains(image)
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{CloudSim, Config};
+use crate::turns::Turns;
 use crate::world::World;
 
 pub struct Releases;
@@ -28,7 +29,7 @@ impl CloudSim {
 
     pub(super) fn releases_calm(&mut self) {}
 
-    pub(super) fn release(&mut self, _: u64) {}
+    pub(super) fn release(&mut self, _: u64, _: &Turns) {}
 }
 
 #[expect(clippy::unused_self, reason = "as where pods are held")]
