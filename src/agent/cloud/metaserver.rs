@@ -155,9 +155,9 @@ impl MetaSide {
     }
 
     /// Takes what the cloud has said of the watches.
-    pub(super) fn registered(&mut self, now: Now, watches: &Watches) {
+    pub(super) fn registered(&mut self, now: Now, watches: &mut Watches) {
         let Some(core) = &mut self.core else { return };
-        core.registered(now, |scope| match watches.state(scope) {
+        core.registered(now, watches.take_news(), |scope| match watches.state(scope) {
             Some(WatchState::Taken) => Registration::Taken,
             Some(WatchState::Refused(why)) => Registration::Refused(why.clone()),
             Some(WatchState::Unanswered) => Registration::Silent,
@@ -196,7 +196,7 @@ impl MetaSide {
         }
     }
 
-    pub(super) fn watches(&self) -> impl Iterator<Item = &Scope> {
+    pub(super) fn watches(&self) -> impl Iterator<Item = &Arc<Scope>> {
         self.core.iter().flat_map(|core| core.watches())
     }
 

@@ -64,8 +64,6 @@ use crate::agent::jobs::Jobs;
 use crate::agent::pods::Pods;
 use crate::agent::recorder::Recorder;
 use crate::agent::time::{Instant, Now, Rng, Wall};
-#[cfg(any(feature = "metaserver", feature = "services"))]
-use crate::model::application::Scope;
 use crate::model::downstream::{Answer, Down, Downstream};
 use crate::model::job::JobError;
 use crate::model::link::{Cause, Session, Validity};
@@ -93,7 +91,7 @@ use services::ServiceWatch;
 use terminal_status::{Found, TerminalStatuses};
 use tokens::Tokens;
 #[cfg(any(feature = "metaserver", feature = "services"))]
-use watches::Watches;
+use watches::{Wanted, Watches};
 
 /// The cloud side.
 #[derive(Debug)]
@@ -647,7 +645,7 @@ impl Cloud {
         // After what else may answer its clients, or end their requests.
         #[cfg(any(feature = "metaserver", feature = "services"))]
         if self.hub.is_up() {
-            self.metaserver.registered(now, &self.watches);
+            self.metaserver.registered(now, &mut self.watches);
         }
         self.metaserver.step(now, (&self.meta, &self.devices), rng, out);
         if !self.hub.is_up() {
@@ -669,8 +667,7 @@ impl Cloud {
         #[cfg(any(feature = "metaserver", feature = "services"))]
         {
             self.metaserver.send(&mut context);
-            let wanted: Vec<&Scope> =
-                self.services.watch().into_iter().chain(self.metaserver.watches()).collect();
+            let wanted = wanted_watches(&self.services, &self.metaserver);
             self.watches.step(&node.config.node_name, &wanted, &mut context);
         }
         self.tokens.step(&self.meta, &mut context);
@@ -747,4 +744,15 @@ impl Cloud {
     fn save_devices_at(&self, now: Now) -> Option<Instant> {
         self.devices.save_all_at(now, &self.meta)
     }
+}
+
+#[cfg(any(feature = "metaserver", feature = "services"))]
+fn wanted_watches<'a>(services: &'a ServiceWatch, metaserver: &'a MetaSide) -> Wanted<'a> {
+    let mut wanted: Wanted<'_> = metaserver.watches().collect();
+    // A client of MetaServer may watch the same.
+    let own = services.watch();
+    if let Some((at, own)) = own.and_then(|own| Some((wanted.binary_search(&own).err()?, own))) {
+        wanted.insert(at, own);
+    }
+    wanted
 }

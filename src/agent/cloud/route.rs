@@ -6,6 +6,8 @@ use std::sync::Arc;
 #[cfg(any(feature = "metaserver", feature = "services"))]
 use super::requests::RequestKind;
 use super::rows::StoredObject;
+#[cfg(any(feature = "metaserver", feature = "services"))]
+use super::wanted_watches;
 use super::{Changed, Cloud, CloudInputs, NodeInputs};
 use crate::agent::calls::Uid;
 #[cfg(feature = "devices")]
@@ -21,8 +23,6 @@ use crate::agent::pods::Pods;
 use crate::agent::service_bus::ServiceBus;
 use crate::agent::time::{Instant, Now};
 use crate::agent::{Agent, Config};
-#[cfg(any(feature = "metaserver", feature = "services"))]
-use crate::model::application::Scope;
 #[cfg(any(feature = "metaserver", feature = "services"))]
 use crate::model::downstream::RefusedWatches;
 use crate::model::job::JobError;
@@ -394,9 +394,7 @@ impl Cloud {
     /// When the cloud is told of other watches.
     #[cfg(any(feature = "metaserver", feature = "services"))]
     pub(super) fn watches_at(&self) -> Option<Instant> {
-        let wanted: Vec<&Scope> =
-            self.services.watch().into_iter().chain(self.metaserver.watches()).collect();
-        self.watches.wake_at(&wanted)
+        self.watches.wake_at(&wanted_watches(&self.services, &self.metaserver))
     }
 
     #[cfg(not(any(feature = "metaserver", feature = "services")))]

@@ -18,6 +18,8 @@
 //!
 //! If we crash here: the stored Services apply, and the next connection lists again.
 
+use std::sync::Arc;
+
 use super::meta::{ChangeOutcome, Meta};
 use super::requests::{CloudContext, RequestKind};
 use super::rows::SERVICE;
@@ -34,7 +36,7 @@ use crate::model::upstream::Up;
 #[derive(Debug)]
 pub(super) struct ServiceWatch {
     is_on: bool,
-    scope: Scope,
+    scope: Arc<Scope>,
     state: State,
     /// The keys of the pages so far.
     listed: Set<Box<str>>,
@@ -59,7 +61,7 @@ impl ServiceWatch {
     pub(super) fn new(config: &Config) -> Self {
         Self {
             is_on: config.services.is_some(),
-            scope: Scope::all(Gvr::new("", "v1", "services")),
+            scope: Arc::new(Scope::all(Gvr::new("", "v1", "services"))),
             state: State::Waiting(Instant(0)),
             listed: Set::new(),
             is_partial: false,
@@ -137,7 +139,7 @@ impl ServiceWatch {
     }
 
     /// The watch that the cloud is to serve, once everything that it has is stored.
-    pub(super) fn watch(&self) -> Option<&Scope> {
+    pub(super) fn watch(&self) -> Option<&Arc<Scope>> {
         let is_listed = matches!(self.state, State::Syncing | State::Watching);
         Some(&self.scope).filter(|_| self.is_on && is_listed)
     }

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use super::event::{Action, Out, Severity};
 use super::time::{Instant, Now, Rng};
 use crate::limits::{
-    METASERVER_BOOKMARK_MS, METASERVER_GRACE_MS, METASERVER_OBJECT_BYTES_MAX, METASERVER_SAVE_MS,
+    METASERVER_BOOKMARK_MS, METASERVER_OBJECT_BYTES_MAX, METASERVER_SAVE_MS,
     METASERVER_SAVE_SOON_MS, METASERVER_SCOPES_MAX,
 };
 use crate::model::application::{Gvr, Item, Scope};
@@ -51,7 +51,7 @@ pub struct MetaServer {
     settings: MetaServerSettings,
     node: Box<str>,
     objects: Objects,
-    scopes: Map<Scope, Tracking>,
+    scopes: Map<Arc<Scope>, Tracking>,
     clients: Map<ClientId, Client>,
     /// What is asked of the cloud, by the number of the request.
     asked: Map<u64, Purpose>,
@@ -87,8 +87,8 @@ enum Link {
 enum Purpose {
     Get(ClientId),
     Write(ClientId),
-    Probe(Scope),
-    List(Scope),
+    Probe(Arc<Scope>),
+    List(Arc<Scope>),
 }
 
 /// A request of a client that is not answered yet, or a watch.
@@ -98,6 +98,16 @@ struct Client {
     /// When it came.
     began: Instant,
     state: State,
+}
+
+impl Client {
+    /// What it lists or watches.
+    fn scope(&self) -> Option<&Scope> {
+        match &self.call {
+            Call::Watch(Watch { scope, .. }) | Call::List { scope, .. } => Some(scope),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,7 +183,10 @@ impl MetaServer {
 
     /// A client has left.
     pub fn closed(&mut self, id: ClientId) {
-        self.clients.remove(&id);
+        let Some(client) = self.clients.remove(&id) else { return };
+        if let Some(tracking) = client.scope().and_then(|scope| self.scopes.get_mut(scope)) {
+            tracking.is_left = true;
+        }
     }
 
     /// Whether this client is there, and was not answered.
@@ -189,7 +202,7 @@ impl MetaServer {
     }
 
     fn reply(&mut self, id: ClientId, reply: Reply) {
-        self.clients.remove(&id);
+        self.closed(id);
         self.replies.push((id, reply));
     }
 
@@ -294,37 +307,48 @@ impl MetaServer {
 
     /// The tracking of a scope that is used now; `None`: there are too many.
     fn track(&mut self, now: Now, scope: &Scope) -> Option<&mut Tracking> {
-        if !self.scopes.contains_key(scope) && self.scopes.len() >= METASERVER_SCOPES_MAX {
-            return None;
+        if !self.scopes.contains_key(scope) {
+            if self.scopes.len() >= METASERVER_SCOPES_MAX {
+                return None;
+            }
+            self.scopes.insert(Arc::new(scope.clone()), Tracking::new(now.boot));
         }
-        let tracking = self.scopes.entry(scope.clone()).or_insert_with(|| Tracking::new(now.boot));
+        let tracking = self.scopes.get_mut(scope)?;
         tracking.used_at = now.boot;
         Some(tracking)
     }
 
-    /// Forgets the scopes that are not used any more.
-    fn forget_scopes(&mut self, now: Now) {
-        for client in self.clients.values() {
-            if let Call::Watch(Watch { scope, .. }) | Call::List { scope, .. } = &client.call
-                && let Some(tracking) = self.scopes.get_mut(scope)
-            {
+    /// Those that are listed now, or that a client has just left.
+    fn note_used(&mut self, now: Now) {
+        for tracking in self.scopes.values_mut() {
+            if tracking.listing.is_some() || std::mem::take(&mut tracking.is_left) {
                 tracking.used_at = now.boot;
             }
         }
+    }
+
+    /// Forgets the scopes that are not used any more.
+    fn forget_scopes(&mut self, now: Now) {
+        self.note_used(now);
         for tracking in self.scopes.values_mut() {
-            if tracking.listing.is_some() {
-                tracking.used_at = now.boot;
-            }
             if matches!(tracking.upstream, Upstream::Refused(_, until) if until <= now.boot) {
                 tracking.upstream = Upstream::Idle;
             }
         }
-        self.scopes.retain(|_, tracking| tracking.used_at.plus_ms(METASERVER_GRACE_MS) > now.boot);
+        let is_due = |tracking: &Tracking| tracking.due_at() <= now.boot;
+        if self.scopes.values().any(is_due) {
+            for scope in self.clients.values().filter_map(Client::scope) {
+                if let Some(tracking) = self.scopes.get_mut(scope) {
+                    tracking.used_at = now.boot;
+                }
+            }
+            self.scopes.retain(|_, tracking| !is_due(tracking));
+        }
         if std::mem::take(&mut self.is_full) {
-            let scopes: Vec<Scope> = self.scopes.keys().cloned().collect();
+            let scopes = &self.scopes;
             self.objects.retain(|gvr, item| {
                 Self::is_of_node(gvr)
-                    || scopes.iter().any(|scope| scope.gvr == *gvr && scope.has(item))
+                    || scopes.keys().any(|scope| scope.gvr == *gvr && scope.has(item))
             });
             self.trouble = Some("more objects than are kept: see docs/metaserver.md".to_owned());
         }
@@ -359,6 +383,7 @@ impl MetaServer {
         for id in ids {
             self.serve(now, id, rng);
         }
+        self.note_used(now);
         for (id, mut reply) in self.replies.drain(..) {
             reply.replace(&local);
             out.push(Action::MetaServer(id, reply));
@@ -385,14 +410,13 @@ impl MetaServer {
             Link::Silent(until) => Some(until).filter(|_| !self.clients.is_empty()),
             Link::Down | Link::Up => None,
         };
-        let grace = |tracking: &Tracking| tracking.used_at.plus_ms(METASERVER_GRACE_MS);
         let refused = |tracking: &Tracking| match tracking.upstream {
             Upstream::Refused(_, until) => Some(until),
             _ => None,
         };
         let scopes = self.scopes.values();
         let clients = self.clients.values().map(of_client);
-        let (grace, refused) = (scopes.clone().map(grace), scopes.filter_map(refused));
+        let (grace, refused) = (scopes.clone().map(Tracking::due_at), scopes.filter_map(refused));
         let replies = (!self.replies.is_empty()).then_some(Instant(0));
         clients.chain(grace).chain(refused).chain(silent).chain(replies).min()
     }
@@ -406,10 +430,10 @@ impl MetaServer {
 
     /// The changes of rows that are due. [`MetaServer::end_save`] follows if there are any.
     pub fn begin_save(&mut self, now: Now) -> Vec<RowChange> {
-        let scopes: Vec<Scope> =
-            self.scopes.iter().filter(|(_, it)| it.is_watched).map(|it| it.0.clone()).collect();
+        let scopes = &self.scopes;
         let changes = self.objects.begin_save(|gvr, item| {
-            !Self::is_local(gvr) && scopes.iter().any(|scope| scope.gvr == *gvr && scope.has(item))
+            let has = |scope: &Scope| scope.gvr == *gvr && scope.has(item);
+            !Self::is_local(gvr) && scopes.iter().any(|(scope, it)| it.is_watched && has(scope))
         });
         self.saved_at = Some(now.boot);
         self.save_at = None;

@@ -13,6 +13,7 @@
 
 use super::objects::Name;
 use crate::agent::time::Instant;
+use crate::limits::METASERVER_GRACE_MS;
 use crate::model::map::Set;
 use crate::model::metaserver::{Failure, Reply};
 
@@ -26,8 +27,10 @@ pub(super) struct Tracking {
     pub version: u64,
     /// A client watches it, or did lately: its objects are stored.
     pub is_watched: bool,
-    /// When it was used last.
+    /// When it was used last; while a client uses it, when that was looked at.
     pub used_at: Instant,
+    /// A client that used it has left, and that is not in `used_at` yet.
+    pub is_left: bool,
     pub upstream: Upstream,
     pub listing: Option<Listing>,
     /// Lists that were begun, and the last one that has ended.
@@ -90,12 +93,18 @@ impl Tracking {
             version: 0,
             is_watched: false,
             used_at: now,
+            is_left: false,
             upstream: Upstream::Idle,
             listing: None,
             begun: 0,
             ended: 0,
             is_served: false,
         }
+    }
+
+    /// When it is forgotten, unless it is in use.
+    pub(super) fn due_at(&self) -> Instant {
+        self.used_at.plus_ms(METASERVER_GRACE_MS)
     }
 
     /// Whether the cloud's watch is to be registered, or stays so.

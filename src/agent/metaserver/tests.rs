@@ -3,7 +3,7 @@
 use super::objects::name_of;
 use super::*;
 use crate::limits::{
-    METASERVER_ANSWER_MS, METASERVER_LIST_PAGES_MAX, METASERVER_OBJECTS_MAX,
+    METASERVER_ANSWER_MS, METASERVER_GRACE_MS, METASERVER_LIST_PAGES_MAX, METASERVER_OBJECTS_MAX,
     METASERVER_REQUESTS_MAX, METASERVER_RETRY_MS, METASERVER_SAVE_ROWS_MAX, METASERVER_WATCH_MS,
     METASERVER_WINDOW,
 };
@@ -128,8 +128,8 @@ impl Bench {
         let id = self.open(Call::Watch(watch(&maps(), 0)));
         assert_eq!(self.step(), []);
         self.answer_list(items, version);
-        assert_eq!(self.core.watches().cloned().collect::<Vec<_>>(), [maps()]);
-        self.core.registered(self.now, |_| Registration::Taken);
+        assert_eq!(self.core.watches().collect::<Vec<_>>(), [&Arc::new(maps())]);
+        self.core.registered(self.now, true, |_| Registration::Taken);
         self.answer_list(items, version);
         id
     }
@@ -303,10 +303,34 @@ fn watches_of_one_scope_share_the_clouds_watch() {
     for id in 1..=5 {
         bench.core.closed(ClientId(id));
     }
+    bench.step();
     bench.pass(METASERVER_GRACE_MS - 1);
     bench.step();
     assert_eq!(bench.core.watches().count(), 1, "a client may come back");
     bench.pass(1);
+    bench.step();
+    assert_eq!(bench.core.watches().count(), 0);
+}
+
+/// However long ago it was begun, and whatever was looked at before it ended.
+#[test]
+fn a_scope_lasts_as_long_as_its_watch_and_some_time_beyond() {
+    let mut bench = Bench::up();
+    let id = bench.live(&[item("x", 5)], 9);
+    bench.step();
+    for _ in 0..2 {
+        bench.pass(METASERVER_GRACE_MS);
+        bench.step();
+        assert_eq!(bench.core.watches().count(), 1, "it is used");
+    }
+    bench.pass(METASERVER_GRACE_MS - 1);
+    bench.core.closed(id);
+    bench.step();
+    bench.pass(METASERVER_GRACE_MS - 1);
+    bench.step();
+    assert_eq!(bench.core.watches().count(), 1, "a client may come back");
+    bench.pass(1);
+    assert!(bench.core.wake_at() <= Some(bench.now.boot));
     bench.step();
     assert_eq!(bench.core.watches().count(), 0);
 }
@@ -454,7 +478,7 @@ fn a_list_and_its_watch_leave_no_gap() {
     assert_eq!(bench.step(), []);
     // The list was an answer: the cloud serves these.
     assert!(bench.request().is_none());
-    bench.core.registered(bench.now, |_| Registration::Taken);
+    bench.core.registered(bench.now, true, |_| Registration::Taken);
     bench.answer_list(&[item("y", 6), item("z", 11)], 12);
     assert_eq!(bench.step(), replies(&[(2, "watch -[x@5] +[z@11] 0")]));
 }
@@ -514,7 +538,7 @@ fn the_link_comes_back_and_open_watches_get_what_was_missed() {
     bench.core.link_up();
     assert_eq!(bench.step(), []);
     bench.answer_list(&[item("y", 6)], 20);
-    bench.core.registered(bench.now, |_| Registration::Taken);
+    bench.core.registered(bench.now, true, |_| Registration::Taken);
     bench.answer_list(&[item("y", 19), item("z", 18)], 21);
     let mut got = bench.step();
     got.sort();

@@ -38,14 +38,16 @@ impl MetaServer {
     }
 
     /// The watches that the cloud is to serve; nothing else.
-    pub fn watches(&self) -> impl Iterator<Item = &Scope> {
+    pub fn watches(&self) -> impl Iterator<Item = &Arc<Scope>> {
         self.scopes.iter().filter(|(_, it)| it.wants_watch()).map(|(scope, _)| scope)
     }
 
-    /// Takes what the cloud says of the watches.
-    pub fn registered(&mut self, now: Now, state: impl Fn(&Scope) -> Registration) {
+    /// Takes what the cloud says of the watches. `has_news`: since the last call it has said
+    /// something.
+    pub fn registered(&mut self, now: Now, has_news: bool, state: impl Fn(&Scope) -> Registration) {
         for (scope, tracking) in &mut self.scopes {
-            if !tracking.wants_watch() {
+            let is_asked = matches!(tracking.upstream, Upstream::Probed);
+            if !tracking.wants_watch() || !has_news && !is_asked {
                 continue;
             }
             match (state(scope), &tracking.upstream) {

@@ -1,6 +1,8 @@
 //! MetaServer is not built in (feature `metaserver`): nothing is served.
 
 use std::collections::BTreeSet;
+#[cfg(feature = "services")]
+use std::sync::Arc;
 
 use super::Cloud;
 use super::devices::DeviceSide;
@@ -34,7 +36,7 @@ impl MetaSide {
     pub(super) fn save(&mut self, _: Now, _: &mut Meta) {}
 
     #[cfg(feature = "services")]
-    pub(super) fn registered(&mut self, _: Now, _: &Watches) {}
+    pub(super) fn registered(&mut self, _: Now, _: &mut Watches) {}
 
     pub(super) fn step(&mut self, _: Now, _: (&Meta, &DeviceSide), _: &mut Rng, _: &mut Out) {}
 
@@ -49,7 +51,7 @@ impl MetaSide {
     pub(super) fn send(&mut self, _: &mut CloudContext<'_>) {}
 
     #[cfg(feature = "services")]
-    pub(super) fn watches(&self) -> impl Iterator<Item = &Scope> {
+    pub(super) fn watches(&self) -> impl Iterator<Item = &Arc<Scope>> {
         std::iter::empty()
     }
 

@@ -1,5 +1,8 @@
 //! Services by name are not built in (feature `services`): nothing is watched.
 
+#[cfg(feature = "metaserver")]
+use std::sync::Arc;
+
 use super::meta::Meta;
 use super::requests::CloudContext;
 #[cfg(feature = "metaserver")]
@@ -25,7 +28,7 @@ impl ServiceWatch {
     pub(super) fn step(&mut self, _: &str, _: &Meta, _: &mut CloudContext<'_>) {}
 
     #[cfg(feature = "metaserver")]
-    pub(super) fn watch(&self) -> Option<&Scope> {
+    pub(super) fn watch(&self) -> Option<&Arc<Scope>> {
         None
     }
 
