@@ -82,11 +82,17 @@
 //! - **sets**: the features `minimal`, `gateway`, `full` and `standalone`, with a size budget each.
 
 pub mod agent;
+#[cfg(not(cores_alone))]
+#[cfg(not(cores_alone))]
 pub mod cli;
+#[cfg(not(cores_alone))]
+#[cfg(not(cores_alone))]
 pub mod config;
 #[cfg(feature = "controller")]
 pub mod controller;
 pub mod core;
+#[cfg(not(cores_alone))]
+#[cfg(not(cores_alone))]
 pub mod io;
 pub mod limits;
 pub mod model;

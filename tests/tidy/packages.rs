@@ -1,11 +1,12 @@
 //! The sources and licences of packages, checked without any tool but cargo. `cargo deny` reads the
 //! same list and checks more: advisories, yanked and duplicate packages.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fs;
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 #[test]
 fn every_package_comes_from_the_one_index() {
@@ -16,9 +17,28 @@ fn every_package_comes_from_the_one_index() {
 fn every_package_has_a_licence_of_the_list() {
     let allowed = allowed_licences(&read("deny.toml"));
     assert!(allowed.contains(&"MIT".to_owned()), "got {allowed:?}");
-    for (name, licence) in packages() {
+    for package in packages() {
+        let [name, licence] = ["name", "license"].map(|key| text(&package[key]));
         assert!(satisfied(&licence, &allowed), "{name} is under {licence}, expected {allowed:?}");
     }
+}
+
+/// What the simulators run is all that there is.
+#[test]
+fn the_package_of_the_simulators_switches_on_every_feature() {
+    let packages = packages();
+    let features = |name: &str| {
+        let package = packages.iter().find(|package| package["name"] == name);
+        let features = &package.expect("a package of this workspace")["features"];
+        features.as_object().expect("names, with what they switch on").clone()
+    };
+    let (all, simulated) = (features("edged"), features("edged-simulators"));
+    let names = |all: &Map<String, Value>| all.keys().cloned().collect::<BTreeSet<_>>();
+    assert_eq!(names(&simulated), names(&all));
+    let on = simulated["default"].as_array().expect("a list").iter().map(text);
+    let mut due = names(&all);
+    due.remove("default");
+    assert_eq!(on.collect::<BTreeSet<_>>(), due);
 }
 
 #[test]
@@ -53,8 +73,8 @@ fn allowed_licences(deny: &str) -> Vec<String> {
     list.split(',').map(|name| name.trim().trim_matches('"').to_owned()).collect()
 }
 
-/// Name and licence of all packages that are built on this machine, tests included.
-fn packages() -> Vec<(String, String)> {
+/// All packages that are built on this machine, tests included, as `cargo metadata` has them.
+fn packages() -> Vec<Value> {
     let cargo = env::var_os("CARGO").expect("cargo runs this test and sets its path");
     let platform = format!("{}-unknown-linux-gnu", env::consts::ARCH);
     let out = Command::new(cargo)
@@ -65,9 +85,11 @@ fn packages() -> Vec<(String, String)> {
         .expect("cargo runs");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let metadata: Value = serde_json::from_slice(&out.stdout).expect("cargo metadata is JSON");
-    let packages = metadata["packages"].as_array().expect("a list of packages");
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    packages.iter().map(|package| (text(&package["name"]), text(&package["license"]))).collect()
+    metadata["packages"].as_array().expect("a list of packages").clone()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
 }
 
 /// Evaluates an SPDX expression: OR binds less than AND, `/` is an old OR; WITH is not supported.
