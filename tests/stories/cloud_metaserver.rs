@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use edged::agent::event::Event;
-use edged::limits::{METASERVER_LIST_PAGE, METASERVER_SAVE_MS, WATCHES_RETRY_MS};
+use edged::limits::{
+    METASERVER_LIST_PAGE, METASERVER_RETRY_MS, METASERVER_SAVE_MS, WATCHES_RETRY_MS,
+};
 use edged::model::application::{Gvr, Scope};
 use edged::model::base64;
 use edged::model::message::{Header, Message, Route};
@@ -292,4 +294,45 @@ fn a_watch_that_the_cloud_refuses_is_an_error_and_is_tried_again_later() {
     assert!(got[0].1.contains("503") && got[0].1.contains("no rights"), "{got:?}");
     alive(&mut cloud, WATCHES_RETRY_MS / 1_000 + 1);
     assert!(requested(&mut cloud).is_none(), "nobody watches any more");
+}
+
+/// The cloud answers the next request, which must be a list, whichever.
+fn answer_empty_list(cloud: &mut CloudHarness) {
+    let request = requested(cloud).expect("a list is requested");
+    let mut answer = content(&request);
+    assert_eq!(answer["Verb"], "list");
+    let none = json!({"kind": "EndpointSliceList", "apiVersion": "discovery.k8s.io/v1",
+        "metadata": {"resourceVersion": "9"}, "items": []});
+    answer["Status"] = json!("Approved");
+    answer["RespBody"] = json!(base64::encode(none.to_string().as_bytes()));
+    reply(cloud, &request, "ignore/Application/ignore", &answer);
+}
+
+/// All watches are named in each message. While one is not served, changes are missed: it begins
+/// anew.
+#[test]
+fn a_watch_that_is_refused_beside_another_is_listed_again_later() {
+    let mut cloud = with(Saved::kept(Vec::new()));
+    cloud.connect();
+    take_watches(&mut cloud);
+    watch(&mut cloud, 1, slices(), 0);
+    answer_list(&mut cloud, &[], "9");
+    let first = take_watches(&mut cloud).pop().expect("one is watched");
+    answer_list(&mut cloud, &[], "9");
+    assert_eq!(replies(&mut cloud), one(1, "watch []"));
+    watch(&mut cloud, 2, Scope { namespace: "ns".into(), ..slices() }, 0);
+    answer_empty_list(&mut cloud);
+    let sync = requested(&mut cloud).expect("both watches");
+    let mut refused = content(&sync);
+    assert_eq!(refused.as_object().expect("a map").len(), 2);
+    refused.as_object_mut().expect("a map").retain(|id, _| *id == first);
+    refused[&first]["Status"] = json!("Rejected");
+    refused[&first]["Reason"] = json!("no rights");
+    reply(&mut cloud, &sync, "watchapp/sync", &refused);
+    answer_empty_list(&mut cloud);
+    alive(&mut cloud, METASERVER_RETRY_MS / 1_000 + 1);
+    assert_eq!(take_watches(&mut cloud).len(), 2, "it is tried again");
+    answer_list(&mut cloud, &[object("a", 12)], "12");
+    let got = replies(&mut cloud);
+    assert!(got.contains(&one(1, "+a@12")[0]), "{got:?}");
 }

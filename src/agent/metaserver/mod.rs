@@ -94,7 +94,7 @@ enum Purpose {
 /// A request of a client that is not answered yet, or a watch.
 #[derive(Debug)]
 struct Client {
-    call: Call,
+    call: Arc<Call>,
     /// When it came.
     began: Instant,
     state: State,
@@ -103,7 +103,7 @@ struct Client {
 impl Client {
     /// What it lists or watches.
     fn scope(&self) -> Option<&Scope> {
-        match &self.call {
+        match &*self.call {
             Call::Watch(Watch { scope, .. }) | Call::List { scope, .. } => Some(scope),
             _ => None,
         }
@@ -171,6 +171,7 @@ impl MetaServer {
     /// A client asks for this.
     pub fn opened(&mut self, now: Now, id: ClientId, call: Call) {
         self.requests += 1;
+        let call = Arc::new(call);
         self.clients.insert(id, Client { call, began: now.boot, state: State::New });
     }
 
@@ -290,7 +291,7 @@ impl MetaServer {
     /// The events of a change for the watches.
     fn give(&mut self, gvr: &Gvr, change: &Change) {
         for (id, client) in &self.clients {
-            let Call::Watch(watch) = &client.call else { continue };
+            let Call::Watch(watch) = &*client.call else { continue };
             if watch.scope.gvr == *gvr && matches!(client.state, State::Open { .. }) {
                 let events = serve::events(watch, change);
                 self.replies.extend(events.into_iter().flatten().map(|event| (*id, event)));
@@ -452,7 +453,7 @@ impl MetaServer {
     // ---- for others ----
 
     pub fn overview(&self) -> MetaServerOverview {
-        let is_watch = |client: &&Client| matches!(client.call, Call::Watch(_));
+        let is_watch = |client: &&Client| matches!(*client.call, Call::Watch(_));
         MetaServerOverview {
             clients: self.clients.len(),
             watches: self.clients.values().filter(is_watch).count(),

@@ -55,23 +55,25 @@ impl MetaServer {
         let Some(client) = self.clients.get(&id) else { return };
         let is_late = waits_until(client) <= now.boot;
         let state = client.state;
-        match client.call.clone() {
+        let call = Arc::clone(&client.call);
+        match &*call {
             Call::Get { served, namespace, name, form } => {
                 let is_local = Self::is_local(&served.gvr);
                 if is_local || self.link != Link::Up || is_late {
                     let source = if is_local { self.pod_source() } else { Source::Store };
-                    self.reply_object(id, &served, &(namespace, name), form, source);
+                    let name = (namespace.clone(), name.clone());
+                    self.reply_object(id, served, &name, *form, source);
                 }
             }
             Call::List { scope, recency, form } => {
-                self.serve_list(now, id, &scope, recency, form, (state, is_late));
+                self.serve_list(now, id, scope, *recency, *form, (state, is_late));
             }
             Call::Watch(watch) => match state {
                 State::Open { ends_at, bookmark_at } => {
-                    self.go_on(now, id, &watch, ends_at, bookmark_at);
+                    self.go_on(now, id, watch, ends_at, bookmark_at);
                 }
                 State::New | State::Asked | State::Unanswered | State::Listing(_) => {
-                    self.begin_watch(now, id, &watch, is_late, rng);
+                    self.begin_watch(now, id, watch, is_late, rng);
                 }
             },
             Call::Write(_) if self.link == Link::Up && !is_late => {}
@@ -300,7 +302,7 @@ impl MetaServer {
 
     /// The clients that wait for a list of the scope up to this number.
     pub(super) fn waiting_for_list(&self, scope: &Scope, number: u64) -> Vec<(ClientId, Form)> {
-        let waits = |(id, client): (&ClientId, &Client)| match (&client.call, client.state) {
+        let waits = |(id, client): (&ClientId, &Client)| match (&*client.call, client.state) {
             (Call::List { scope: of, form, .. }, State::Listing(wanted))
                 if of == scope && wanted <= number =>
             {

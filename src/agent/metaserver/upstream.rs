@@ -87,7 +87,7 @@ impl MetaServer {
             return false;
         }
         let of_client = |client: &super::Client| {
-            let is_ours = match &client.call {
+            let is_ours = match &*client.call {
                 Call::Get { served, .. } => !Self::is_local(&served.gvr),
                 Call::Write(_) => true,
                 _ => false,
@@ -118,7 +118,7 @@ impl MetaServer {
             if client.state != State::New {
                 continue;
             }
-            let (purpose, request) = match &client.call {
+            let (purpose, request) = match &*client.call {
                 Call::Get { served, namespace, name, .. } if !Self::is_local(&served.gvr) => {
                     let key = served.gvr.key(namespace, name);
                     (Purpose::Get(*id), request(key, "get", Options::None))
@@ -207,7 +207,8 @@ impl MetaServer {
 
     fn get_answered(&mut self, now: Now, id: ClientId, answer: Answer) {
         let Some(client) = self.clients.get(&id) else { return };
-        let Call::Get { served, form, namespace, name } = client.call.clone() else { return };
+        let call = Arc::clone(&client.call);
+        let Call::Get { served, form, namespace, name } = &*call else { return };
         match answer {
             Answer::Item(item) => {
                 let name = name_of(&item);
@@ -215,11 +216,11 @@ impl MetaServer {
                     self.objects.want(&served.gvr, &name);
                     self.save_at.get_or_insert(self.next_save_at(now));
                 }
-                self.reply(id, Reply::Object { item, form, source: Source::Cloud });
+                self.reply(id, Reply::Object { item, form: *form, source: Source::Cloud });
             }
             Answer::Refused(code, status) => {
                 if code == 404 {
-                    let name = (namespace, name);
+                    let name = (namespace.clone(), name.clone());
                     if let Some(change) = self.objects.remove(&served.gvr, &name, "", 0) {
                         self.changed(now, &served.gvr, &change);
                     }
@@ -232,7 +233,7 @@ impl MetaServer {
 
     fn write_answered(&mut self, id: ClientId, answer: Answer) {
         let Some(client) = self.clients.get(&id) else { return };
-        let Call::Write(write) = &client.call else { return };
+        let Call::Write(write) = &*client.call else { return };
         let code = if write.verb == "create" { 201 } else { 200 };
         match answer {
             Answer::Item(item) => self.reply(id, Reply::Remote(code, item.text.clone())),
